@@ -1,4 +1,4 @@
-"""``python -m bench``: workloads under ``jax.jit`` and ``stitch_jit``, measured here or planned for a GPU elsewhere."""
+"""``python -m bench``: workloads under ``jax.jit`` and ``stitch_jit``, measured here or planned for a described GPU."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from jax_stitch import devices
 from jax_stitch.util import platform
 
 Commands = Any
-"""What ``add_subparsers`` gives; argparse has no public name for it."""
+"""The type of ``add_subparsers``'s result, for which argparse has no public name."""
 INCOMPLETE = 10
-"""Exit status where nothing is wrong, but the time was used up before all was done."""
+"""The exit status of a run without faults that used up its time before it was complete."""
 
 
 def _choose_workloads(parser: argparse.ArgumentParser, suite: str) -> None:
-    """The options that choose workloads, of a suite that is ``suite`` unless another is asked for."""
+    """Add the options that choose workloads, with ``suite`` as the default suite."""
     parser.add_argument("--suite", choices=suites.NAMES, default=suite, help="(default: %(default)s)")
     parser.add_argument("--only", nargs="+", default=[], choices=tuple(ALL), metavar="WORKLOAD", help="these alone")
     parser.add_argument("--small", action="store_true", help="the sizes of the tests")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; the exit status is 1 where a workload failed or is wrong, 2 for wrong use, or ``INCOMPLETE``."""
+    """Run a command. Return the exit status: 1 if a workload failed or is wrong, 2 for wrong use, or ``INCOMPLETE``."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks of JAX Stitch.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

@@ -1,4 +1,4 @@
-"""All stages in a row: a captured function -> stitched kernels -> a function of arrays that runs them."""
+"""The pipeline of stages: a captured function -> stitched kernels -> a function of arrays that runs them."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ class StitchedKernel:
     scheduled: ScheduledKernel
     source: KernelSource
     number: int
-    """Among the function's kernels."""
+    """Index among the function's kernels."""
     launches: int
-    """Per call of the function: more than one inside a loop."""
+    """Launches per call of the function: more than one inside a loop."""
     measured: tuple[float, float] | None = None
-    """With ``autotune``: seconds of a launch, and of XLA's own kernels for the same operations."""
+    """With ``autotune``: seconds of one launch, and of XLA's own kernels for the same operations."""
     reuses: tuple[Reuse, ...] = ()
-    """What it may write over, as far as the program around it goes; ``source`` says what it does."""
+    """Inputs that the program around it allows it to overwrite; ``source.aliases`` has those that it does overwrite."""
     after: tuple[int, ...] = ()
-    """Values that it waits for, so that nobody reads any more what it overwrites."""
+    """Values that it waits for, so that what it overwrites has no later reader."""
 
     @property
     def bytes_read_again(self) -> int:
-        """What its phases read beyond each of its inputs once: what they wrote themselves, and inputs read again."""
+        """Return the bytes that its phases read beyond one read of each input: their own writes, and inputs again."""
         return self.scheduled.bytes_read - sum(node_bytes(self.scheduled.graph[i]) for i in self.scheduled.inputs)
 
 
 Launcher = Callable[[StitchedKernel, Sequence[Any]], Sequence[Any]]
-"""Runs a kernel on its inputs, arrays or tracers, and returns its outputs."""
+"""A function that runs a kernel on its inputs (arrays or tracers) and returns its outputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +76,14 @@ class Stitched:
     kernels: tuple[StitchedKernel, ...]
     seconds: Mapping[str, float]
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Kernels that must not run, by number, and why."""
+    """The reason for each kernel that must not run, by number."""
     lasting: bool = True
-    """Whether another process would make the same: not where a compiler took too long for some kernel, as it need not
-    the next time."""
+    """True if another process would make the same. False if the compiler took too long for some kernel, since it may
+    be faster the next time."""
 
     @functools.cached_property
     def captured_graph(self) -> graphs.Graph:
-        """The program before it was planned, for whoever asks about its instructions."""
+        """Return the graph of the program before planning, for questions about its instructions."""
         return graphs.build(module_of(self.capture.text))
 
     def passes(self) -> list[Step]:
@@ -94,41 +94,41 @@ class Stitched:
 
     @property
     def sources(self) -> tuple[KernelSource, ...]:
-        """What there is to compile: one source for kernels that are alike."""
+        """Return the distinct sources to compile: equal kernels share one."""
         return tuple({id(k.source): k.source for k in self.kernels}.values())
 
     def compile(
         self, target: str, progress: Callable[[int, int], None] | None = None
     ) -> Callable[[Sequence[Any]], list[Any]]:
-        """The function of the entry's parameters with its kernels compiled.
+        """Compile the kernels, and return the function of the entry's parameters that runs them.
 
         ``target`` is "host" or an architecture such as "sm_90"; ``progress`` as in ``compile_all``.
         """
         return self.function(self.compile_kernels(target, progress))
 
     def compile_kernels(self, target: str, progress: Callable[[int, int], None] | None = None) -> tuple[Kernel, ...]:
-        """The kernels of ``sources``; the arguments are those of ``compile``."""
+        """Return the compiled kernels of ``sources``; the arguments are those of ``compile``."""
         if self.refused:
             raise AssertionError("; ".join(self.refused.values()))
         return compile_all(self.sources, target, progress)
 
     def function(self, kernels: Sequence[Kernel]) -> Callable[[Sequence[Any]], list[Any]]:
-        """The function of the entry's parameters that runs these kernels, compiled from ``sources``."""
+        """Return the function of the entry's parameters that runs these kernels, compiled from ``sources``."""
         return self.launched_by(launcher(dict(zip(map(id, self.sources), kernels, strict=True))))
 
     def launched_by(self, launch: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
-        """The function of the entry's parameters, with ``launch`` to run a kernel on arrays."""
+        """Return the function of the entry's parameters that runs each kernel on arrays with ``launch``."""
         from jax_stitch.replay import replay
 
         def run(at: Launch, arrays: Sequence[Any]) -> Sequence[Any]:
-            # It need not wait: XLA copies what would be overwritten too early.
+            # No wait is needed: XLA copies what would be overwritten too early.
             return launch(self.kernels[at.kernel], arrays[: len(at.inputs)])
 
         return replay(self.launched.run_by(run), self.capture.callbacks)
 
     @property
     def launched(self) -> LaunchedGraph:
-        """The program with its kernels, as data."""
+        """Return the program with its kernels, as data."""
         by_plan: dict[int, list[StitchedKernel]] = {}
         for k in self.kernels:
             by_plan.setdefault(id(k.scheduled.graph), []).append(k)
@@ -136,7 +136,7 @@ class Stitched:
 
 
 def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
-    """Runs kernels that are compiled, by the identity of their sources."""
+    """Return a launcher of kernels that are compiled, given by the ``id`` of their sources."""
     from jax_stitch.launch import call
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
@@ -153,10 +153,10 @@ def stitch_capture(
     templates: str = "",
     patience: Patience = ENDLESS,
 ) -> Stitched:
-    """Parses, plans and generates the kernels of a captured function for ``device``; raises ``Unstitchable``.
+    """Parse, plan and generate the kernels of a captured function for ``device``; raise ``Unstitchable``.
 
-    ``templates`` are schedules that parts of kernels have to have; raises ``TemplateError`` where one is not possible.
-    What is found out of graphs on the way is kept for what is done with the kernels next, until ``results.forget``.
+    ``templates`` prescribe schedules for parts of kernels; raise ``TemplateError`` where one is not possible.
+    The results of analyses stay cached for later work on the kernels, until ``results.forget``.
     """
     if capture.unsupported is not None:
         raise Unstitchable(capture.unsupported)
@@ -200,16 +200,16 @@ def _graph_of(capture: Captured, module: Module) -> graphs.Graph:
 
 
 MISJUDGED = 2.0
-"""By what factor a plan's kernels have to take longer than the whole plan was estimated, for others to be looked at."""
+"""The factor by which a plan's kernels have to exceed the estimate of the whole plan, for alternatives to be tried."""
 
 CLEARLY = 0.9
-"""What another plan has to take of that."""
+"""The share of the best plan's time below which an alternative replaces it."""
 
 
 def _weighed(
     plan: FusionPlan, device: Device, asked: Sequence[Template], patience: Patience
 ) -> tuple[FusionPlan, list[StitchedKernel], dict[int, str]]:
-    """The plan, or one of its alternatives, by what the latency-evaluator reads in their kernels; and these."""
+    """Return the plan or the alternative whose kernels the latency-evaluator finds fastest, and these kernels."""
     best = (replace(plan, alternatives=()), *_generated(plan, device, asked))
     if asked or not plan.alternatives:
         return best
@@ -229,7 +229,7 @@ def _weighed(
 
 
 def _seconds(kernels: Sequence[StitchedKernel], device: Device) -> float:
-    """Of a call, in stitched kernels."""
+    """Return the estimated seconds that a call of the function spends in stitched kernels."""
     each = {id(k.source): latency(k.scheduled, device).seconds for k in kernels}
     return sum(k.launches * each[id(k.source)] for k in kernels)
 
@@ -237,7 +237,7 @@ def _seconds(kernels: Sequence[StitchedKernel], device: Device) -> float:
 def _generated(
     plan: FusionPlan, device: Device, asked: Sequence[Template]
 ) -> tuple[list[StitchedKernel], dict[int, str]]:
-    """The kernels of a plan; and of those that must not run, by number, why."""
+    """Return the kernels of a plan, and the reason for each that must not run, by number."""
     kernels: list[StitchedKernel] = []
     refused: dict[int, str] = {}
     first: dict[Hashable, tuple[StitchedKernel, Form]] = {}
@@ -262,7 +262,7 @@ def _generated(
                 if strict_for(None):
                     raise
                 source, refused[number] = refusal.source, str(refusal)
-            # Kernels unlike in what the text does not show: they are compiled once.
+            # Kernels may differ in what the text does not show: equal texts are compiled once.
             source = sources.first(source)
         kernels.append(StitchedKernel(scheduled, source, number, trips))
         if form is not None:
@@ -284,16 +284,16 @@ def _launched(plan: FusionPlan, by_plan: Mapping[int, Sequence[StitchedKernel]])
 
 
 def launch_of(kernel: StitchedKernel) -> Launch:
-    """Where a kernel stands in its graph."""
+    """Return the launch of a kernel: its nodes, inputs and outputs in its graph."""
     nodes = frozenset(i for p in kernel.scheduled.parts for i in p.pattern.nodes)
     graph = kernel.scheduled.graph
-    # Kernels that are alike share a source, so the name is that of another's place; the scope is the kernel's own.
+    # Equal kernels share a source, so its name may stem from another kernel; the scope is the kernel's own.
     scope = label(kernel.source.name, [graph[i] for i in sorted(nodes)])
-    # What a part rematerialises may be read by another: that is made by XLA, before both.
+    # A value that one part rematerialises may be an input of another: XLA computes it, before both.
     own, (inputs, outputs) = nodes - set(kernel.scheduled.inputs), (kernel.scheduled.inputs, kernel.scheduled.outputs)
     return Launch(own, inputs, outputs, kernel.number, scope, work_of(kernel.scheduled), kernel.after)
 
 
 def segment(kernel: StitchedKernel, launch: Launcher) -> Segment:
-    """A kernel as a part of its graph that ``launch`` runs."""
+    """Return a kernel as a segment of its graph that ``launch`` runs."""
     return launch_of(kernel).segment(lambda arrays: launch(kernel, arrays))

@@ -1,6 +1,6 @@
-"""What the worker processes of ``python -m bench small`` do: make a program's functions, and time them a round at once.
+"""The worker processes of ``python -m bench small``: they make a program's functions, and time them round by round.
 
-It runs under jax 0.4.31 as well, where nothing is stitched.
+They run under jax 0.4.31 as well, where nothing is stitched.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from bench.small.programs import PROGRAMS
 
 Tell = Callable[[str], None]
 SAMPLE_SECONDS = 0.015
-"""Of calls of one function in a round, at least."""
+"""The least total time of the calls of one function in a round."""
 LEAST_CALLS = 3
 
 _made: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 
 
 def answer(request: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """What a question's ``do`` asks for."""
+    """Return the answer to a request: its ``do`` is "prepare" or "round"."""
     tell(request["do"])
     return _prepared(request) if request["do"] == "prepare" else _round(request)
 
 
 def _prepared(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes and calls the functions of a program; how far their results are from the reference's."""
+    """Make and call the functions of a program, and return their first-call seconds and errors to the reference."""
     _made.clear()
     fun, given = PROGRAMS[request["program"]].make()
     inside = request.get("inside", False)
@@ -60,8 +60,8 @@ def _leaves(result: Any) -> list[np.ndarray]:
 
 
 def _moved_error(function: Any, args: tuple[Any, ...], file: str) -> float:
-    """The largest error where each argument is a neighbour of the number given: what rounding comes to in the program,
-    whoever compiles it.
+    """Return the largest error where each argument is replaced by its neighbouring floating-point number: the error
+    that rounding causes in the program, whichever compiler is used.
     """
 
     def moved(x: Any, up: bool) -> Any:
@@ -80,14 +80,14 @@ def _placed(x: Any, dtype: str) -> Any:
 
 def _function(kind: str, fun: Callable[..., Any]) -> Any:
     if kind != "stitched":
-        return jax.jit(lambda *args: fun(*args))  # Each its own program: ``jax.jit`` shares those of one function.
+        return jax.jit(lambda *args: fun(*args))  # A separate program each: ``jax.jit`` caches by function.
     from jax_stitch import stitch_jit
 
     return stitch_jit(fun, mode="now")
 
 
 def _part(kind: str, fun: Callable[..., Any]) -> tuple[Any, Callable[[], Any] | None]:
-    """A function as a part of another that JAX compiles, in the default mode; and what tells what became of it."""
+    """Return a function that JAX compiles with ``fun`` as a part, in the default mode, and its ``status`` or None."""
     status = None
     if kind == "stitched":
         from jax_stitch import stitch_jit
@@ -98,7 +98,7 @@ def _part(kind: str, fun: Callable[..., Any]) -> tuple[Any, Callable[[], Any] | 
 
 
 def _decided(status: Any) -> dict[str, Any]:
-    """Kernels of ours where it was stitched, in place of how many launches, and why, or why not."""
+    """Return the number of stitched kernels, the launches that they replace, the reason, and seconds to make them."""
     (program,) = status.programs
     return {
         "kernels": program.kernels,
@@ -110,7 +110,7 @@ def _decided(status: Any) -> dict[str, Any]:
 
 
 def _dispatched(function: Any, args: tuple[Any, ...]) -> dict[str, Any]:
-    """Kernels of ours, and the operations that XLA is left with, one for each thing that it runs."""
+    """Return the numbers of stitched kernels, of XLA's launches beside them, and of XLA's launches without them."""
     plan = function.plan(*args)
     return {
         "kernels": len(plan.kernels),
@@ -120,7 +120,7 @@ def _dispatched(function: Any, args: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _error(leaves: list[np.ndarray], file: str) -> float:
-    """The largest difference to the reference, relative to the largest magnitude of each leaf."""
+    """Return the largest difference to the reference, relative to the largest magnitude of each leaf."""
     with np.load(file) as kept:
         right = [kept[name] for name in kept.files]
     differences = [
@@ -131,7 +131,7 @@ def _error(leaves: list[np.ndarray], file: str) -> float:
 
 
 def _round(request: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a call of each kind: the median of its calls in this round."""
+    """Return the seconds of a call of each kind: the median of its calls in this round."""
     return {kind: _sample(*_made[kind]) for kind in request["kinds"]}
 
 

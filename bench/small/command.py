@@ -1,4 +1,4 @@
-"""``python -m bench small``: small programs stitched, against ``jax.jit`` in turn, and against jax 0.4.31."""
+"""``python -m bench small``: small programs stitched, compared in turn with ``jax.jit`` and with jax 0.4.31."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from jax_stitch.util.timing import geometric_mean
 
 MODULE = "bench.small.answers"
 LEAST, LEAST_OLD = 0.97, 0.8
-"""What a program has to reach of the speed of ``jax.jit``, and of jax 0.4.31."""
+"""The least speed of a program, relative to ``jax.jit`` and to jax 0.4.31."""
 ROUNDING = 4.0
-"""By how much its error may be larger than that of ``jax.jit``: orders of additions differ."""
+"""The factor by which its error may exceed that of ``jax.jit``: orders of additions differ."""
 _OLD_FOLDER = Path(tempfile.gettempdir()) / f"jax-stitch-bench-jax-{VERSION}"
 
 
 def add(commands: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = commands.add_parser("small", help="small programs on one core: jax.jit, stitched, and jax 0.4.31")
     parser.add_argument("--only", nargs="+", default=[], choices=tuple(PROGRAMS), metavar="PROGRAM", help="these alone")
     parser.add_argument("--packages", action="store_true", help="programs of public packages, of those that are here")
@@ -76,7 +76,7 @@ def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _old_python(names: Sequence[str]) -> str:
-    """The interpreter of an environment that has what the programs need."""
+    """Return the interpreter of an environment that has the packages of the programs."""
     if not {program.name for program in packages.PROGRAMS} & set(names):
         return python_of(_OLD_FOLDER)
     return python_of(_OLD_FOLDER.with_name(f"{_OLD_FOLDER.name}-packages"), *packages.OLD_DISTRIBUTIONS)
@@ -91,7 +91,7 @@ def measured(
     *,
     inside: bool = False,
 ) -> dict[str, Any]:
-    """One program's figures, ``inside`` another program or alone; "failed" says what went wrong, if anything."""
+    """Return one program's figures, ``inside`` another program or alone; "failed" is the reason if it failed."""
     row: dict[str, Any] = {"program": name, "like": PROGRAMS[name].like, "failed": None}
     with tempfile.TemporaryDirectory() as folder:
         dtype = "float64" if PROGRAMS[name].doubles else options.dtype
@@ -133,7 +133,7 @@ def _taken(row: dict[str, Any], answer: Answer) -> bool:
 
 
 def compared(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Medians by kind, and by how much the stitched program is faster: the median of the rounds' ratios."""
+    """Return the median seconds by kind, and the speed-ups of the stitched program: medians of the rounds' ratios."""
 
     def times(kind: str) -> float:
         pairs = zip(samples[kind], samples["stitched"], strict=True)
@@ -146,14 +146,14 @@ def compared(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 
 def keeps_bars(row: Mapping[str, Any]) -> bool:
-    """Whether a program ran, agrees with ``jax.jit``, and is nowhere slower than allowed."""
+    """Return whether a program ran, agrees with ``jax.jit``, and is nowhere slower than allowed."""
     if row["failed"] is not None or not agrees(row):
         return False
     return bool(row["times_jit"] >= LEAST and row.get("times_old", LEAST_OLD) >= LEAST_OLD)
 
 
 def agrees(row: Mapping[str, Any]) -> bool:
-    """Whether a program is as exact as its rounding allows: as ``jax.jit`` is, there or for neighbouring numbers."""
+    """Return whether a program is as exact as ``jax.jit``, at its inputs or at neighbouring numbers, up to rounding."""
     return bool(row["stitched_error"] <= ROUNDING * max(row["plain_error"], row["moved_error"]))
 
 
@@ -188,7 +188,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def growth_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Time for a step and carry, which stays as it is where all is linear, and first calls."""
+    """Return the table of times per step and carry, which are constant if time grows linearly, and of first calls."""
     table = Table(title="Gradients through scans of scalars: a step and carry, and first calls")
     for column in ("carries", "steps", "jax.jit", "stitched", "/ jit", "first jax.jit", "first stitched"):
         table.add_column(column, justify="right")

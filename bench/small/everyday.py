@@ -1,4 +1,4 @@
-"""What users write every day, without loops or with short ones: statistics, losses, images, tables, optimizers."""
+"""Everyday programs without loops or with short ones: statistics, losses, images, tables, optimizers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bench.small.made import Made, Program, normal, uniform
 
 
 def of(function: Callable[..., Any], *args: Any) -> Callable[[], Made]:
-    """The program of a function and arguments."""
+    """Return the factory of a program from a function and its arguments."""
     return lambda: (function, args)
 
 
 def selective_scan() -> Made:
-    """A state-space layer: linear recurrences by ``associative_scan``, then a product with the outputs' weights."""
+    """Return a state-space layer: linear recurrences by ``associative_scan``, then a product with output weights."""
 
     def run(a: Any, b: Any, c: Any) -> Any:
         def after(one: Any, other: Any) -> Any:
@@ -32,7 +32,7 @@ def selective_scan() -> Made:
 
 
 def linear_recurrence() -> Made:
-    """Discounted sums by ``associative_scan``."""
+    """Return discounted sums by ``associative_scan``."""
 
     def run(gamma: Any, x: Any) -> Any:
         return lax.associative_scan(lambda p, q: (p[0] * q[0], p[1] * q[0] + q[1]), (gamma, x), reverse=True)[1]
@@ -41,18 +41,18 @@ def linear_recurrence() -> Made:
 
 
 def block_quantisation(x: Any) -> Any:
-    """Four bits for each number, a scale for each block."""
+    """Return numbers rounded to four bits, and a scale for each block."""
     scale = jnp.max(jnp.abs(x), -1, keepdims=True) / 7 + 1e-8
     return jnp.clip(jnp.round(x / scale), -8, 7) * scale, scale
 
 
 def total_variation(x: Any) -> Any:
-    """How much neighbours differ in an image."""
+    """Return the sum of absolute differences of neighbours in images."""
     return sum(jnp.sum(jnp.abs(jnp.diff(x, axis=k))) for k in (1, 2))
 
 
 def unrolled_scan() -> Made:
-    """A scan that is written out in tens."""
+    """Return a scan that is unrolled by ten."""
 
     def run(w: Any, xs: Any) -> Any:
         def step(h: Any, x: Any) -> Any:
@@ -65,7 +65,7 @@ def unrolled_scan() -> Made:
 
 
 def sinkhorn() -> Made:
-    """Optimal transport in the log domain, a batch at once."""
+    """Return a batch of optimal transport problems, solved in the log domain."""
 
     def one(costs: Any, a: Any, b: Any) -> Any:
         def step(carry: Any, _: Any) -> Any:
@@ -79,12 +79,12 @@ def sinkhorn() -> Made:
 
 
 def many_arrays(count: int = 40) -> Made:
-    """Many small arrays, each changed by itself."""
+    """Return a program of many small arrays, each changed separately."""
     return (lambda *xs: [jnp.tanh(x * 2) + xs[0] for x in xs]), tuple(normal(k, 7) for k in range(count))
 
 
 def adam(params: Any, grads: Any, mean: Any, square: Any) -> Any:
-    """A step of Adam over the tensors of a net."""
+    """Return one step of Adam over the tensors of a neural network."""
 
     def one(p: Any, g: Any, m: Any, v: Any) -> Any:
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
@@ -106,7 +106,7 @@ def mlp_loss(params: Any, x: Any, y: Any) -> Any:
 
 
 def runge_kutta(x: Any) -> Any:
-    """Lorenz's equations for many points, by steps of fourth order."""
+    """Integrate the Lorenz equations for many points with a fourth-order Runge-Kutta method."""
 
     def slope(p: Any) -> Any:
         a, b, c = p
@@ -123,7 +123,7 @@ def runge_kutta(x: Any) -> Any:
 
 
 def markov_forward(moves: Any, seen: Any) -> Any:
-    """The likelihood under a hidden Markov model, in logarithms."""
+    """Return the log-likelihood under a hidden Markov model."""
 
     def step(alpha: Any, x: Any) -> Any:
         alpha = jax.nn.logsumexp(alpha[:, None] + moves, 0) + x
@@ -148,7 +148,7 @@ def embedding_loss(table: Any, tokens: Any, w: Any) -> Any:
 
 
 def jacobi(x: Any, source: Any) -> Any:
-    """Sweeps of a solver of Poisson's equation."""
+    """Return the result of 50 Jacobi sweeps for Poisson's equation."""
 
     def sweep(_: Any, u: Any) -> Any:
         around = sum(jnp.roll(u, by, axis) for by in (-1, 1) for axis in (0, 1))

@@ -1,7 +1,7 @@
-"""``python -m bench inside``: small programs stitched as parts of another, where nothing is timed before.
+"""``python -m bench inside``: small programs stitched as parts of another, without timings in advance.
 
-Each stitched function is called in the default mode, with empty caches, by another that ``jax.jit`` compiles. What it
-becomes there is decided by predictions alone; its times are compared in turn with those of ``jax.jit``.
+Each stitched function is called in the default mode, with empty caches, by another that ``jax.jit`` compiles. There
+predictions alone decide whether it is stitched; its times are compared in turn with those of ``jax.jit``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from jax_stitch.util.formatting import format_seconds
 from jax_stitch.util.timing import geometric_mean
 
 LEAST = 0.9
-"""What a program has to reach of the speed of ``jax.jit``."""
+"""The least speed of a program, relative to ``jax.jit``."""
 RUNS = 3
-"""Runs of one that seems not to, each with empty caches: their median counts."""
+"""The most runs of a program that seems slower, each with empty caches: their median counts."""
 
 
 def add(commands: Any) -> None:
@@ -57,7 +57,7 @@ def _inside(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
 def _run(
     names: Sequence[str], options: argparse.Namespace, console: Console, rows: dict[str, list[dict[str, Any]]]
 ) -> None:
-    """Measure these programs, in processes of their own with empty caches."""
+    """Measure these programs, in separate processes with empty caches."""
     with tempfile.TemporaryDirectory() as cache:
         same = {"JAX_PLATFORMS": "cpu", "JAX_STITCH_CACHE_DIR": cache, "JAX_STITCH_LOG": "off"}
         single, double, judge = (Worker(same | {"JAX_ENABLE_X64": wide}) for wide in "011")
@@ -72,13 +72,13 @@ def _run(
 
 
 def middle(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The run that failed, or else the one in the middle by speed."""
+    """Return the first failed run, or else the median one by speed."""
     failed = [run for run in runs if run["failed"] is not None]
     return failed[0] if failed else sorted(runs, key=lambda run: run["times_jit"])[(len(runs) - 1) // 2]
 
 
 def keeps_bar(row: Mapping[str, Any]) -> bool:
-    """Whether a program ran, agrees with ``jax.jit``, and is no slower than allowed."""
+    """Return whether a program ran, agrees with ``jax.jit``, and is no slower than allowed."""
     return row["failed"] is None and agrees(row) and bool(row["times_jit"] >= LEAST)
 
 

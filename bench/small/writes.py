@@ -1,4 +1,4 @@
-"""Loops that write rows, take elements out, count and choose: what a program does with places in what it carries."""
+"""Loops that write rows, read single elements, count and choose: indexed accesses to carried arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.small.made import Made, Program, normal, uniform
 
 
 def row_writes(rows: int, places: str, steps: int = 500) -> Made:
-    """Each step writes a row: at the step, at the step modulo the rows, or where data says."""
+    """Return a loop that writes a row per iteration: at its number, at it modulo the rows, or at an index from data."""
     given = np.random.default_rng(1).integers(0, rows, steps, np.int32)
 
     def run(buffer: Any, h: Any, inputs: Any, given: Any) -> Any:
@@ -31,7 +31,7 @@ def row_writes(rows: int, places: str, steps: int = 500) -> Made:
 
 
 def put_and_read(rows: int = 1000, steps: int = 300) -> Made:
-    """Rows that are written, and read again later."""
+    """Return a loop that writes rows and reads them in later iterations."""
 
     def run(buffer: Any, h: Any) -> Any:
         def step(i: Any, carry: Any) -> Any:
@@ -45,7 +45,7 @@ def put_and_read(rows: int = 1000, steps: int = 300) -> Made:
 
 
 def replay_buffer(size: int = 256, steps: int = 200) -> Made:
-    """Transitions that are kept in rings, and one that is drawn from them in each step."""
+    """Return a loop that stores transitions in ring buffers and samples from them in each iteration."""
     drawn = np.random.default_rng(3).integers(0, size, (steps, 4), np.int32)
 
     def run(states: Any, rewards: Any, state: Any, drawn: Any) -> Any:
@@ -65,7 +65,7 @@ def replay_buffer(size: int = 256, steps: int = 200) -> Made:
 
 
 def delay_line(taps: int = 64, steps: int = 1000) -> Made:
-    """A comb filter whose line of delays is a ring."""
+    """Return a comb filter whose delay line is a ring buffer."""
 
     def run(line: Any, signal: Any) -> Any:
         def step(carry: Any, x: Any) -> Any:
@@ -79,7 +79,7 @@ def delay_line(taps: int = 64, steps: int = 1000) -> Made:
 
 
 def pops(size: int = 1000, steps: int = 500) -> Made:
-    """What lies behind a place moves up by one, step by step."""
+    """Return a loop that shifts the elements after a data-dependent index by one in each iteration."""
     places = np.random.default_rng(2).integers(0, size - 20, steps, np.int32)
 
     def run(c: Any, places: Any) -> Any:
@@ -92,7 +92,7 @@ def pops(size: int = 1000, steps: int = 500) -> Made:
 
 
 def key_value_cache(heads: int = 4, length: int = 64, width: int = 16) -> Made:
-    """Attention that decodes step by step, with keys and values in caches."""
+    """Return attention that decodes token by token, with keys and values in caches."""
 
     def run(keys: Any, values: Any, x: Any, w: Any) -> Any:
         def step(carry: Any, i: Any) -> Any:
@@ -112,7 +112,7 @@ def key_value_cache(heads: int = 4, length: int = 64, width: int = 16) -> Made:
 
 
 def value_iteration(states: int = 100, actions: int = 8, sweeps: int = 100) -> Made:
-    """Values of a Markov decision process."""
+    """Return value iteration for a Markov decision process."""
 
     def run(transitions: Any, rewards: Any) -> Any:
         def sweep(v: Any, _: Any) -> Any:
@@ -126,7 +126,7 @@ def value_iteration(states: int = 100, actions: int = 8, sweeps: int = 100) -> M
 
 
 def savings(assets: int = 120, income: int = 7) -> Made:
-    """A consumer's savings: a while loop of the best choice over a grid."""
+    """Return a consumer's savings problem: a while loop that takes the best choice over a grid."""
 
     def run(utility: Any, chances: Any) -> Any:
         def body(carry: Any) -> Any:
@@ -146,7 +146,7 @@ def savings(assets: int = 120, income: int = 7) -> Made:
 
 
 def q_learning(states: int = 50, actions: int = 4, steps: int = 1000) -> Made:
-    """A table of values, of which each step changes an element."""
+    """Return Q-learning: each iteration changes one element of a table of values."""
     rng = np.random.default_rng(0)
     seen = rng.integers(0, states, (steps, 2), np.int32)
     taken = rng.integers(0, actions, steps, np.int32)
@@ -163,7 +163,7 @@ def q_learning(states: int = 50, actions: int = 4, steps: int = 1000) -> Made:
 
 
 def histogram_loop(bins: int = 64, count: int = 2000) -> Made:
-    """Counts by a loop over elements."""
+    """Return a weighted histogram by a loop over elements."""
 
     def run(x: Any) -> Any:
         places = jnp.clip((x * bins).astype(jnp.int32), 0, bins - 1)
@@ -173,7 +173,7 @@ def histogram_loop(bins: int = 64, count: int = 2000) -> Made:
 
 
 def narrow_counter(steps: int = 1000, size: int = 256) -> Made:
-    """A table read by a counter of a byte, which wraps."""
+    """Return a loop that reads a table at an 8-bit counter, which wraps around."""
 
     def run(table: Any, x: Any) -> Any:
         def step(carry: Any, v: Any) -> Any:
@@ -187,7 +187,7 @@ def narrow_counter(steps: int = 1000, size: int = 256) -> Made:
 
 
 def bubble(size: int = 64) -> Made:
-    """Neighbours that are exchanged where they are out of order."""
+    """Return a bubble sort, which swaps neighbours that are out of order."""
 
     def run(x: Any) -> Any:
         def step(i: Any, x: Any) -> Any:
@@ -201,7 +201,7 @@ def bubble(size: int = 64) -> Made:
 
 
 def beam(width: int = 4, words: int = 100, steps: int = 20) -> Made:
-    """The best few sequences, by top-k in each step."""
+    """Return a beam search: the best few sequences, by top-k in each iteration."""
 
     def run(scores: Any, table: Any) -> Any:
         def step(carry: Any, x: Any) -> Any:
@@ -216,7 +216,7 @@ def beam(width: int = 4, words: int = 100, steps: int = 20) -> Made:
 
 
 def viterbi(states: int = 16, steps: int = 100) -> Made:
-    """The likeliest path through a hidden Markov model, there and back."""
+    """Return the likeliest path through a hidden Markov model, by a forward and a backward loop."""
 
     def run(moves: Any, seen: Any) -> Any:
         def forth(v: Any, x: Any) -> Any:
@@ -231,7 +231,7 @@ def viterbi(states: int = 16, steps: int = 100) -> Made:
 
 
 def fibonacci_rows(rows: int = 200, width: int = 64) -> Made:
-    """Rows that are made of the two before: a dynamic program in an array."""
+    """Return a dynamic program in an array: each row is computed from the two before it."""
 
     def run(table: Any) -> Any:
         def step(i: Any, t: Any) -> Any:
@@ -243,7 +243,7 @@ def fibonacci_rows(rows: int = 200, width: int = 64) -> Made:
 
 
 def edit_distance(length: int = 64) -> Made:
-    """The distance of two words by rows of a table."""
+    """Return the edit distance of two words, computed row by row of a table."""
     words = np.random.default_rng(0).integers(0, 4, (2, length), np.int32)
 
     def run(words: Any, costs: Any) -> Any:

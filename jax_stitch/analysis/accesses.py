@@ -1,9 +1,9 @@
-"""What each element of a graph is computed from: the one analysis of accesses.
+"""The one analysis of accesses: the elements that each element of a graph is computed from.
 
-An element is a node and an index. What it reads is looked up once, and kept while its graph is planned; expressions
-are hash-consed, so that comparing elements is comparing addresses. A ``View`` says which elements a kernel computes
-itself and which it finds ready, and ``walk`` goes from elements down to those. Straight code (``locality.py``), loops
-in threads (``loops/nest_walk.py``) and loops in teams (``loops/team.py``) are three views.
+An element is a node and an index. Its reads are computed once, and cached while its graph is planned; expressions are
+hash-consed, so that comparing elements is comparing addresses. A ``View`` decides which elements a kernel computes and
+which are ready, and ``walk`` goes from elements down to the ready ones. Straight code (``locality.py``), loops in
+threads (``loops/nest_walk.py``) and loops in teams (``loops/team.py``) are three views.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ is the block).
 """
 
 LEAVES = frozenset({"constant", "iota", "parameter", STEP, "reduce", "sort", "get-tuple-element", PARTIAL})
-"""Operations whose elements are made of no single elements of others, or of none."""
+"""Operations whose elements depend on no single elements of others, or on none at all."""
 
 
 class Access(NamedTuple):
@@ -34,38 +34,38 @@ class Access(NamedTuple):
 
     element: Element
     always: bool
-    """Whether it is read whatever the index; not where the index decides, as in concatenate and pad."""
+    """True if it is read for every index; False where the index decides, as in concatenate and pad."""
     branch: int | None = None
-    """Where the index decides: on which side, by number. Data-dependent starts are read before the choice."""
+    """The number of the alternative where the index decides. Data-dependent starts are read before the choice."""
 
 
 class Accesses:
-    """What the elements of one graph read."""
+    """The reads of the elements of one graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = graph.nodes
-        self._graph = ref(graph)  # What is kept of a graph must not keep it.
+        self._graph = ref(graph)  # Cached results of a graph must not keep it alive.
         self._reads: dict[Element, tuple[Read, ...]] = {}
         self._operands: dict[Element, tuple[Access, ...]] = {}
         self.written_out: dict[Element, tuple[Access, ...]] = {}
-        """The same where reductions and products are written out term by term, as far as that has been asked."""
+        """The same with reductions and products expanded term by term, as far as it has been computed."""
 
     @property
     def graph(self) -> Graph:
-        """That graph, which whoever asks still holds."""
+        """Return the graph, which the caller still holds."""
         graph = self._graph()
         assert graph is not None
         return graph
 
     def reads(self, element: Element) -> tuple[Read, ...]:
-        """The reads of an element of an elementwise operation or of one that moves elements, with their conditions."""
+        """Return the reads of an element of an elementwise operation or of one that moves elements, with conditions."""
         element_reads = self._reads.get(element)
         if element_reads is None:
             element_reads = self._reads[element] = reads(self.graph, self._nodes[element[0]], element[1])
         return element_reads
 
     def operands(self, element: Element) -> tuple[Access, ...]:
-        """The elements that an element is computed from; none of ``LEAVES``."""
+        """Return the elements that an element is computed from; for ``LEAVES`` an empty tuple."""
         operands = self._operands.get(element)
         if operands is None:
             operands = self._operands[element] = self._operands_of(element)
@@ -94,42 +94,42 @@ def accesses(graph: Graph) -> Accesses:
 
 
 COMPUTED, LOADED, CACHED, LEFT_OUT = "computed", "loaded", "cached", "left out"
-"""What an element is in a kernel: computed by it, an element of its inputs, held where it was computed before, or none
-of its concern.
+"""The kinds of an element in a kernel: computed by it, loaded from an input, held since it was computed before, or not
+part of the kernel.
 """
 
 
 class View:
-    """Which elements a kernel computes, and which it finds ready."""
+    """A kernel's view of a graph: the elements that it computes, and those that are ready."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.accesses = accesses(graph)
 
     def kind(self, element: Element) -> str:
-        """One of the four kinds; asked once for each element of a walk. May raise where it cannot be computed."""
+        """Return one of the four kinds; called once for each element of a walk. May raise if it cannot be computed."""
         raise NotImplementedError
 
     def operands(self, element: Element) -> Sequence[Access]:
-        """What an element that is computed reads."""
+        """Return the elements that a computed element reads."""
         return self.accesses.operands(element)
 
 
 class Walk(Struct, frozen=True):
-    """Every element on the way from some elements to what a kernel finds ready; each with whether it is needed whatever
-    the index.
+    """All elements on the way from some elements to those that are ready for a kernel; each with a flag: true if it is
+    needed for every index.
     """
 
     computed: Mapping[Element, bool]
     loaded: Mapping[Element, bool]
-    """Of kernel inputs."""
+    """Elements of kernel inputs."""
     cached: Mapping[Element, bool]
-    """Of values that the kernel holds."""
+    """Elements of values that the kernel holds."""
 
 
 def walk(view: View, starts: Iterable[Element]) -> Walk:
-    """Follows elements down to what the kernel finds ready. Each is visited once, or twice where it is first come upon
-    under a condition.
+    """Follow elements down to those that are ready for the kernel. Each is visited once, or twice where the first visit
+    is under a condition.
     """
     computed: dict[Element, bool] = {}
     loaded: dict[Element, bool] = {}

@@ -1,4 +1,4 @@
-"""Spreading a split from one value over all that it reaches."""
+"""Propagation of a split from one value to all values that it reaches."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph
 
 MAX_SINGLE_ROW = 1 << 17
-"""Elements of the largest value that a single block may work through where there is but one row."""
+"""The most elements of a value that a single block may process where there is only one row."""
 
 
 def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Collection[int]) -> dict[int, Binding]:
-    """Spreads a split from ``seed`` over operands and users while it covers all rows.
+    """Propagate a split from ``seed`` to operands and users while it covers all rows, and return the bindings.
 
     Values outside ``candidates`` (arguments, results of library calls) are bound too, since kernels that read the same
-    one may share the read, but the split does not pass through the operation that made them.
+    one may share the read, but the split does not pass through the operations that produce them.
     """
     bound: dict[int, Binding] = {}
     spread(graph, bound, seed, binding, rows, candidates)
@@ -31,7 +31,7 @@ def bind(graph: Graph, seed: int, binding: Binding, rows: int, candidates: Colle
 def spread(
     graph: Graph, bound: dict[int, Binding], seed: int, binding: Binding, rows: int, candidates: Collection[int]
 ) -> None:
-    """Adds to ``bound`` what a split reaches from ``seed``; what is bound already stays, and is not passed through."""
+    """Add to ``bound`` the values that a split reaches from ``seed``; bound values stay, and stop the propagation."""
     if seed in candidates and not admits(graph, graph[seed], binding):
         return
     bound[seed] = binding
@@ -55,11 +55,11 @@ def spread(
 
 
 class _Around:
-    """The operands and users that one split of a value reaches, each with its binding. They are looked up as they are
-    asked for: of what is no candidate nobody knows how a split passes through it."""
+    """The operands and users that one split of a value reaches, each with its binding. They are computed on demand:
+    how a split passes through operations that are no candidates may be undefined."""
 
     def __init__(self, graph: Graph, i: int, binding: Binding, rows: int) -> None:
-        self._graph = ref(graph)  # What is kept of a graph must not keep it.
+        self._graph = ref(graph)  # Cached results of a graph must not keep it alive.
         self._i, self._binding, self._rows = i, binding, rows
         self._users: dict[int, Binding | None] = {}
 
@@ -70,7 +70,7 @@ class _Around:
         return tuple((o, b) for o, b in at if b is not None and self._reaches(o, b))
 
     def user(self, user: int) -> Binding | None:
-        """The binding of one, if the split reaches it and it admits that."""
+        """Return the binding of a user, if the split reaches it and it admits the binding; else None."""
         if user not in self._users:
             graph, node = self._held, self._held[user]
             b = to_result(graph, node, node.operands.index(self._i), self._binding)
@@ -91,9 +91,9 @@ class _Around:
 
 
 def places_inside(binding: Binding) -> int:
-    """Elements per row."""
+    """Return the number of elements per row."""
     return prod(inner_sizes(binding))
 
 
 _arounds: Results[tuple[int, Binding, int], _Around] = Results()
-"""What splits reach from a value: by value, binding and rows."""
+"""The neighbours that splits reach from a value, by value, binding and rows."""

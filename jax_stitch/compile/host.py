@@ -1,4 +1,4 @@
-"""Kernels for the CPU: C++ text to a loaded shared object."""
+"""Compilation of kernels for the CPU: C++ text to a loaded shared object."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _IN = b"in "
-"""What the entry of a kernel begins with that was compiled with others; the name of theirs follows."""
+"""The prefix of the cache entry of a kernel that was compiled in a batch; the key of the batch's entry follows."""
 
 _NATIVE = "-march=native"
 FLAGS = (
@@ -38,52 +38,51 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-exceptions",
-    # GCC makes branches of a random mask (``max(0, u) < p``) where it can, and then does not vectorise its loop.
+    # GCC turns a random mask (``max(0, u) < p``) into branches where it can, and then does not vectorise its loop.
     "-fno-tree-pre",
     "-fno-thread-jumps",
-    # Both take a third of the time that long kernels take to compile, and kernels are as fast without.
+    # Both passes take a third of the compile time of long kernels, and kernels are as fast without them.
     "-fno-gcse",
     "-fno-gcse-after-reload",
-    # Up to a fifth of the time that kernels of many loops take, which are as fast: how far GCC looks for what may have
-    # written a value.
+    # How far GCC searches for the writes that may alias a read. The limit saves up to a fifth of the compile time of
+    # kernels with many loops, which are as fast.
     "--param=sccvn-max-alias-queries-per-access=50",
     *toolchain.alone(),
 )
 _OWN_INDICES = "-fno-tree-vrp"
-"""Without it, GCC 12 makes a wrong index of ``row < 1 ? row : 1`` in a loop in vectors, and reads outside of the array.
-For kernels that compute indices: others take up to a tenth longer with it."""
+"""Without it, GCC 12 miscompiles the index ``row < 1 ? row : 1`` in a vectorised loop, which reads out of bounds. Only
+for kernels that compute indices: others run up to a tenth longer with it."""
 _OWN_CALLS = "-fno-tree-sink"
-"""Without it, GCC makes branches of selects of what a function returns, and then does not vectorise their loop. For
+"""Without it, GCC turns selects of a function's results into branches, and then does not vectorise their loop. Only for
 kernels of doubles: others call no functions."""
 _WIDE = "-mprefer-vector-width=512"
-"""GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, whose clock once fell with the
-other half. Functions of rows take a fifth longer so; loops that read neighbours of what they have just written take
-less.
-"""
+"""GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, which once lowered their clock
+for the full width. With half, functions of rows take a fifth longer; loops that read neighbours of what they have just
+written take less."""
 
 LIBRARY_FLAGS = ("-std=c++17", "-O2")
-"""For what is not a kernel: it runs on every processor of its kind."""
+"""Flags for libraries that are not kernels: they run on every processor of the architecture."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class HostKernel:
     """A kernel in this process's memory.
 
-    ``address`` is that of its function, ``void(void** buffers, int64_t first_block, int64_t last_block)``, good
+    ``address`` is that of its function, ``void(void** buffers, int64_t first_block, int64_t last_block)``, valid
     while this object lives.
     """
 
     name: str
     id: str
-    """A hash of all that determines the kernel: the same in every process, unlike the address."""
+    """A hash of all that determines the kernel: equal in all processes, unlike the address."""
     address: int
     library: ctypes.CDLL = field(repr=False, compare=False)
 
 
 def compile_host(source: KernelSource) -> HostKernel:
-    """Compiles a kernel for this machine's CPU, or finds it in the cache, and loads it.
+    """Compile a kernel for this machine's CPU, or find it in the cache, and load it.
 
-    Raises ``CompilerMissing`` where there is no C++ compiler, ``KernelCompileError`` where it refuses the text,
+    Raise ``CompilerMissing`` where there is no C++ compiler, ``KernelCompileError`` where it rejects the text,
     ``CompilerTrouble`` where it cannot work.
     """
     id = id_of(source)
@@ -99,10 +98,10 @@ def compile_host(source: KernelSource) -> HostKernel:
 
 
 def compile_batch(sources: Sequence[KernelSource]) -> tuple[HostKernel, ...]:
-    """Compiles several kernels by one run of the compiler, which takes as long to begin as a small kernel takes, and
-    loads them. They have names of their own and equal ``flags_of``.
+    """Compile several kernels in one run of the compiler, whose start takes as long as a small kernel, and load them.
+    Their names have to be distinct, and their ``flags_of`` equal.
 
-    Raises as ``compile_host`` does, for all of them.
+    Raise the errors of ``compile_host``, for all of them.
     """
     parts = [_includes_and_rest(s.code) for s in sources]
     includes = "".join(dict.fromkeys(includes for includes, _ in parts))
@@ -125,14 +124,14 @@ def compile_batch(sources: Sequence[KernelSource]) -> tuple[HostKernel, ...]:
 
 
 def _includes_and_rest(code: str) -> tuple[str, str]:
-    """The first lines of a text, which include headers, and the others."""
+    """Return the first lines of a text, which include headers, and the others."""
     lines = code.splitlines(keepends=True)
     count = len(list(itertools.takewhile(lambda line: line.startswith("#include"), lines)))
     return "".join(lines[:count]), "".join(lines[count:])
 
 
 def is_kept(source: KernelSource) -> bool:
-    """Whether a kernel was compiled before, so that it has only to be loaded."""
+    """Return whether a kernel was compiled before, so that it has only to be loaded."""
     id = id_of(source)
     with _lock:
         is_loaded = id in _loaded
@@ -140,12 +139,12 @@ def is_kept(source: KernelSource) -> bool:
 
 
 def is_slow(source: KernelSource) -> bool:
-    """Return whether the compiler came to no end with a kernel before, so that others are not to wait for it."""
+    """Return whether the compiler timed out on a kernel before, so that other kernels must not wait for it."""
     return given_up.is_marked(id_of(source))
 
 
 def id_of(source: KernelSource) -> str:
-    """A hash of all that determines a kernel. Headers count by their content: the folder they lie in is left out."""
+    """Return a hash of all that determines a kernel. Headers count by their content, not by their folder."""
     return store.key(
         kind="host",
         text=source.code,
@@ -162,7 +161,7 @@ def _options(source: KernelSource) -> tuple[str, ...]:
 
 
 def flags_of(source: KernelSource) -> tuple[str, ...]:
-    """What the compiler is told for a kernel, besides folders."""
+    """Return the compiler's flags for a kernel, without include folders."""
     known = toolchain.knows_processor()
     wide = (_WIDE,) if known and source.has_wide_vectors and toolchain.has_avx512() else ()
     indices = (_OWN_INDICES,) if source.computes_indices else ()
@@ -171,7 +170,7 @@ def flags_of(source: KernelSource) -> tuple[str, ...]:
 
 
 def load_host(name: str, id: str) -> HostKernel | None:
-    """A kernel compiled before, by its name and id, from memory or the cache; None where it is in neither."""
+    """Return a kernel compiled before, by its name and id, from memory or the cache; None where it is in neither."""
     with _lock:
         kernel = _loaded.get(id)
     if kernel is not None:
@@ -180,14 +179,14 @@ def load_host(name: str, id: str) -> HostKernel | None:
 
 
 def load_library(name: str, text: str, include: Sequence[Path], identity: str) -> ctypes.CDLL:
-    """Compiles and loads a C++ text that is not a kernel (the FFI handler); ``identity`` stands for the included
-    headers."""
+    """Compile and load a C++ text that is not a kernel (the FFI handler). ``identity`` identifies the included headers
+    in the cache's key."""
     options = (*LIBRARY_FLAGS, *(f"-I{folder}" for folder in include))
     return _cached_or_built(_library_id(text, identity), load, lambda: toolchain.shared_object(name, text, options))
 
 
 def kept_library(text: str, identity: str) -> ctypes.CDLL | None:
-    """What ``load_library`` has made of a text before; None where it has not."""
+    """Return the library that ``load_library`` compiled from a text before; None where there is none."""
     return _cached(_library_id(text, identity), load)
 
 
@@ -198,14 +197,14 @@ def _library_id(text: str, identity: str) -> str:
         include=identity,
         compiler=toolchain.identity(toolchain.compiler()),
         flags=LIBRARY_FLAGS,
-        processor=toolchain.processor(),  # $CXX may hold options of its own, as -march=native
+        processor=toolchain.processor(),  # $CXX may contain options such as -march=native.
         machine=toolchain.machine(),
     )
 
 
 @functools.cache
 def stand_in(name: str) -> HostKernel:
-    """A kernel of that name that does nothing, for programs that are compiled to be looked at, and never run."""
+    """Return a kernel of that name that does nothing, for programs that are compiled for inspection and never run."""
     text = 'extern "C" void stitch_nothing(void**, long long, long long) {}'
     library = load_library("kernel that does nothing", text, [], "")
     address = ctypes.cast(library.stitch_nothing, ctypes.c_void_p).value
@@ -218,8 +217,8 @@ def _entry(id: str) -> str:
 
 
 def _cached_or_built(id: str, use: Callable[[bytes], _T | None], build: Callable[[], bytes]) -> _T:
-    """What ``use`` makes of an entry; of a new one where it is missing, or of no use. Only what could be used is kept:
-    a compiler that fails once must not fail every process from then on."""
+    """Return ``use`` of a cache entry, or of a newly built one where it is missing or unusable. Only usable content is
+    cached: one failure of a compiler must not break all later processes."""
     kept = _cached(id, use)
     if kept is not None:
         return kept
@@ -233,7 +232,7 @@ def _cached_or_built(id: str, use: Callable[[bytes], _T | None], build: Callable
 
 @contextlib.contextmanager
 def _loading() -> Iterator[None]:
-    """Around loading what a compiler has just made. Raises ``CompilerTrouble``."""
+    """Translate errors while new output of the compiler is loaded into ``CompilerTrouble``."""
     try:
         yield
     except (OSError, AttributeError) as error:
@@ -245,20 +244,20 @@ def _loading() -> Iterator[None]:
 
 
 def _cached(id: str, use: Callable[[bytes], _T | None]) -> _T | None:
-    """What ``use`` makes of an entry; None where it is missing or cannot be loaded."""
+    """Return ``use`` of a cache entry; None where it is missing or cannot be loaded."""
     content = store.read("kernels", _entry(id))
     if content is None:
         return None
     try:
         return use(content)
-    except (OSError, AttributeError):  # another machine's, or of a compiler that went wrong
+    except (OSError, AttributeError):  # From another machine, or broken by its compiler.
         store.set_aside("kernels", _entry(id))
         return None
 
 
 def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel | None:
-    """None where it was compiled with others, and these are gone. Raises ``OSError`` where the content is no shared
-    object, ``AttributeError`` where it has no such kernel."""
+    """Return the kernel of a cache entry; None where it was compiled in a batch whose entry is gone. Raise ``OSError``
+    where the content is no shared object, ``AttributeError`` where it has no such kernel."""
     if not content.startswith(_IN):
         return _kernel_of(name, id, load(content))
     batch = content.removeprefix(_IN).decode()
@@ -275,9 +274,9 @@ def _loaded_kernel(name: str, id: str, content: bytes) -> HostKernel | None:
 
 
 def _opened_again(library: ctypes.CDLL) -> ctypes.CDLL | None:
-    """A shared object of several kernels once more, for another of them: whoever has done with a kernel closes its own.
-    It is found by its name alone, as long as a kernel of it is there: of the file there may be another by then. None
-    where the system does not find it so."""
+    """Open a batch's shared object again for another of its kernels: each kernel closes its own handle at its end. It
+    is found by name, without its file, which may be another by then: only while one of its kernels is loaded. Return
+    None where the system does not find it."""
     try:
         again = ctypes.CDLL(library._name, mode=os.RTLD_NOLOAD)
     except OSError:

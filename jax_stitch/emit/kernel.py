@@ -1,4 +1,4 @@
-"""ScheduledKernel -> the kernel language -> KernelSource."""
+"""Emission of a kernel: ScheduledKernel -> the kernel language -> KernelSource."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from jax_stitch.schedule.model import Part, ScheduledKernel
 
 
 def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = (), plain: KernelSource | None = None) -> KernelSource:
-    """A scheduled kernel's C++ text, its buffers, and how to launch it; raises ``KernelRefused`` where the verifier
-    refuses it. Of the outputs that are ``wanted`` over inputs, those are written so that can be: where none can, it is
-    ``plain``, what the kernel is with none wanted, if that is given.
+    """Return a scheduled kernel's C++ text, its buffers, and how to launch it; raise ``KernelRefused`` where the
+    verifier refuses it. Of the outputs ``wanted`` over inputs, those that can are written in place. Where none can,
+    return ``plain``, the source with none wanted, if it is given.
     """
     kernel, made, aliases = _written_over(kernel, wanted)
     if plain is not None and not aliases:
@@ -43,8 +43,8 @@ def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = (), plain: KernelSou
 def _written_over(
     kernel: ScheduledKernel, wanted: Sequence[Reuse]
 ) -> tuple[ScheduledKernel, model.Kernel, tuple[tuple[int, int], ...]]:
-    """A kernel with outputs written over inputs: written later than usual where it can only be then, and costs no
-    reads.
+    """Return a kernel with outputs written over inputs, and these aliases. An output is written later than usual where
+    it can be in place only then, and where that costs no reads.
     """
     made = kernel_of(kernel)
     best, aliases = in_place(made, wanted)
@@ -79,8 +79,8 @@ def _source(kernel: ScheduledKernel, made: model.Kernel, aliases: tuple[tuple[in
 
 
 def kernel_of(kernel: ScheduledKernel) -> model.Kernel:
-    """A scheduled kernel in the kernel language. It is asked for to be written, to be weighed, and to be written in
-    place: kept while its graph is planned.
+    """Return a scheduled kernel in the kernel language. It is cached while its graph is planned, since emission, cost
+    estimates and in-place writes all ask for it.
     """
     return _kernels.get(kernel.graph, kernel, lambda: _kernel_of(kernel))
 
@@ -89,7 +89,7 @@ _kernels: Results[ScheduledKernel, model.Kernel] = Results()
 
 
 def for_target(kernel: ScheduledKernel, made: model.Kernel) -> model.Kernel:
-    """Return a scheduled kernel, as ``made`` in the kernel language, as it is printed for its target."""
+    """Return the kernel ``made`` of a scheduled kernel, after the passes for its target: as it is printed."""
     return KERNEL.run(made, kernel)
 
 
@@ -102,14 +102,14 @@ KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     Pass("unswitch-rows", lambda made, _: choices_outside(made), _rows_are_loops),
     Pass("distribute-functions", lambda made, _: functions_apart(made), _rows_are_loops),
 )
-"""The passes over a kernel after its verification. Each keeps what is computed, and the order of effects in a row."""
+"""The passes over a kernel after its verification. Each keeps all results, and the order of effects within a row."""
 
 
 def _kernel_of(kernel: ScheduledKernel) -> model.Kernel:
     graph = kernel.graph
     inputs = {i: _buffer(f"in{k}", graph[i].tensor) for k, i in enumerate(kernel.inputs)}
     outputs = {i: _buffer(f"out{k}", graph[i].tensor) for k, i in enumerate(kernel.outputs)}
-    # What is written is read under the name that it is written by.
+    # A later phase reads an output under the output's name.
     read = {i: b.name for i, b in (inputs | outputs).items()}
     parts: list[model.Part] = []
     phases: list[model.Phase] = []
@@ -134,7 +134,7 @@ def _buffer(name: str, tensor: TensorType) -> model.Buffer:
 
 
 def _scratch(parts: Sequence[Part]) -> list[TensorType]:
-    """The scratch memory that the parts need."""
+    """Return the types of the scratch buffers that the parts need."""
     return [tensor for part in parts if part.team is not None for tensor in part.team.scratch]
 
 
@@ -160,6 +160,6 @@ def _emitter(graph: Graph, part: Part, crossing: Collection[int]) -> PartEmitter
 
 
 def structure(source: KernelSource) -> tuple[object, ...]:
-    """Equal for kernels that differ only in the names that HLO gave their values: one can stand in for the other."""
+    """Return a key that is equal for kernels that differ only in HLO's names of values: one can replace the other."""
     text = cpp_kernel.canonical(re.sub(rf"\b{source.name}\b", "KERNEL", source.text))
     return text, *source.kind

@@ -1,4 +1,4 @@
-"""What the emitter hands to the compiler: one kernel's text, its buffers, and how to launch it."""
+"""The interface between emitter and compiler: one kernel's text, its buffers, and how to launch it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class KernelSource(Struct, frozen=True):
     The text starts with ``#include "stitch.h"``. On CUDA it defines ``extern "C" __global__ void NAME(const void*
     in..., void* out...)``; on the host ``extern "C" void NAME(void** buffers, int64_t first_block, int64_t
     last_block)``, which runs the blocks [first, last). Buffers are the inputs, the outputs, then ``scratch``, all
-    row-major; on the host one more pointer comes after them, to where the threads of a call meet: 512 bytes, all zero
-    before the first block of a phase and aligned to 64, which stay until the last has ended; or null, and no thread
-    helps another. Of a kernel with ``helpers`` any one block does all of the work, or block 0 where it is null; the
-    second word of 32 bits there is not zero afterwards where the others' help made the call no shorter.
+    row-major. On the host one more pointer follows, to the memory where the threads of a call meet: 512 bytes, all zero
+    before the first block of a phase, aligned to 64, and alive until the last block has ended; or null, and no thread
+    helps another. In a kernel with ``helpers`` any one block does all of the work, or block 0 where it is null; the
+    second 32-bit word there is nonzero afterwards if the helpers did not make the call shorter.
 
-    A kernel of several phases needs a barrier of all blocks between them. On CUDA it does this itself: its last
-    parameter is then ``unsigned long long* arrivals``, a word of any content that no other launch has while it runs;
-    its ``grid`` blocks fit the device together and take the blocks of each phase in turn. On the host the blocks of all
-    phases are numbered through, and the caller runs phase after phase.
+    A kernel of several phases needs a barrier of all blocks between them. On CUDA it has its own: its last parameter
+    is then ``unsigned long long* arrivals``, a word of any content that no other launch uses while it runs; its
+    ``grid`` blocks are resident together and take the blocks of each phase in turn. On the host the blocks of all
+    phases are numbered consecutively, and the caller runs phase after phase.
     """
 
     name: str
@@ -39,19 +39,19 @@ class KernelSource(Struct, frozen=True):
     shared_bytes: int
     """Dynamic shared memory per block, bytes."""
     scratch: tuple[TensorType, ...] = ()
-    """Buffers after the outputs that the kernel only uses while it runs."""
+    """Buffers after the outputs, used only while the kernel runs."""
     phases: tuple[int, ...] = ()
     """Blocks of each phase, where there are several."""
     cluster: int = 1
     """Blocks of the thread-block clusters that the CUDA side is compiled for."""
     helpers: int = 0
-    """Blocks besides the first that the host's caller runs, by threads that may take some of its work."""
+    """Additional blocks that the host's caller runs on other threads, which may take some of the first one's work."""
     aliases: tuple[tuple[int, int], ...] = ()
-    """The numbers of an input and of the output that may be written over it, in the same memory or in another."""
+    """Pairs of an input's and an output's number: the output may be in the input's memory, or in its own."""
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Its buffers and how it is launched: all but its name and its text."""
+        """Return its buffers and launch parameters: all but its name and its text."""
         buffers = self.inputs, self.outputs, self.scratch
         return (
             buffers,
@@ -61,39 +61,38 @@ class KernelSource(Struct, frozen=True):
 
     @property
     def host_phases(self) -> tuple[int, ...]:
-        """Blocks of each phase as the host's caller numbers them."""
+        """Return the number of blocks of each phase as the host's caller counts them."""
         return self.phases or (self.grid // self.cluster + self.helpers,)
 
     @property
     def waits(self) -> bool:
-        """Whether, on CUDA, blocks wait until all have come, so that all have to run at a time."""
+        """Return whether, on CUDA, there is a barrier of all blocks, so that all have to be resident together."""
         return any(barrier in self.text for barrier in ("ST_GRID_BARRIER", "ST_GRID_SYNC"))
 
     @property
     def has_wide_vectors(self) -> bool:
-        """Whether, on the host, it is faster in vectors as wide as there are: without steps that go one after the
-        other, each of which reads what was just written, and scans (an eighth less), or with products in blocks
-        (``runtime/product.h``).
+        """Return whether the widest vectors are faster on the host: without serial steps that each read what was just
+        written and without scans (an eighth less time), or with products in blocks (``runtime/product.h``).
         """
         has_steps = "for (index step" in self.text or "ST_SCAN(" in self.text
         return not has_steps or "ST_PRODUCT" in self.text
 
     @property
     def computes_indices(self) -> bool:
-        """Whether an element's place is computed by other means than from the loops around it."""
+        """Return whether an element's address depends on more than the induction variables of the loops around it."""
         return "index(" in self.code
 
     @property
     def has_doubles(self) -> bool:
-        """Whether it computes with doubles, some of whose functions a host's kernels call."""
+        """Return whether it computes with doubles, some of whose functions host kernels call."""
         return "double" in self.code
 
     @property
     def code(self) -> str:
-        """The text without its comments, which name lines of one user's program: what is compiled and kept."""
+        """Return the text without its comments, which name lines of one user's program: this is compiled and cached."""
         return without_comments(self.text)
 
 
 def without_comments(text: str) -> str:
-    """C++ without the lines that are comments; the emitter writes no others."""
+    """Return C++ text without the lines that are comments; the emitter writes no comments elsewhere."""
     return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("//"))

@@ -1,4 +1,4 @@
-"""What a plan takes on a CPU whose caches hold all that it works on: calls, and operations, but hardly any bytes."""
+"""The time of a plan on a CPU whose caches hold all its values: of calls and operations, with hardly any of bytes."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from jax_stitch.loops.weights import own_weight
 from jax_stitch.operations import ELEMENTWISE
 
 PRODUCT_SECONDS = 1e-6
-"""What XLA:CPU takes for a matrix product beside its arithmetic, and beside the call of a kernel."""
+"""Seconds of XLA:CPU for a matrix product, besides its arithmetic and the call of a kernel."""
 
 SMALL_PRODUCT = 1 << 18
-"""Multiplications of the largest product outside loops for which XLA:CPU wakes no other core."""
+"""The most multiplications of a product outside loops that XLA:CPU computes on one core."""
 
 WAKE_SECONDS = 30e-6
-"""Until another core, which sleeps, has its share of a larger product. Measured."""
+"""Seconds to wake another core for its share of a larger product. Measured."""
 
 TURN_CLOCKS = 1.5
-"""Of an element of a matrix that XLA:CPU copies with its rows as columns. Measured."""
+"""Clocks of XLA:CPU per element of a transposed copy. Measured."""
 
 
 def call_seconds(plan: FusionPlan, device: Device) -> float:
-    """One call of a plan's graph, without what it calls."""
+    """Return the seconds of one call of a plan's graph, without the computations that it calls."""
     work = sum(_seconds(plan.graph, p, device) for kernel in plan.kernels for p in kernel)
     return launch_seconds(plan.graph, plan.kernels, device) + work + call_seconds_left(plan, device)
 
 
 def call_seconds_left(plan: FusionPlan, device: Device) -> float:
-    """What XLA does of that."""
+    """Return the seconds of ``call_seconds`` that XLA's own kernels take."""
     graph, launch = plan.graph, device.target.launch_seconds
     patterns = [p for kernel in plan.kernels for p in kernel]
     taken = {i for p in patterns for i in p.nodes}
@@ -67,8 +67,8 @@ def call_seconds_left(plan: FusionPlan, device: Device) -> float:
 
 
 def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
-    """Whether XLA runs a kernel for a node: also for what we took out of a loop, and for a view that a kernel of ours
-    reads.
+    """Return whether XLA runs a kernel for a node. Products and reductions moved out of loops count too, and a
+    transpose that a stitched kernel reads.
     """
     if is_rematerializable(node) or node.op in ("while", "conditional"):
         return False
@@ -89,7 +89,7 @@ def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
 
 
 def _vector_clocks(graph: Graph, node: Node) -> float:
-    """Clocks of a vector for all of a value, times its lanes."""
+    """Return the clocks of vector code for a whole value, times the lanes of a vector."""
     if node.op == "reduce":
         return graph[node.operands[0]].tensor.size
     if node.op not in ELEMENTWISE:

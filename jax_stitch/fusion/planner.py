@@ -1,4 +1,4 @@
-"""Planning a graph: what the planner chooses, packed into launches, with what each kernel reads settled."""
+"""Planning of a graph: the planner's patterns, packed into launches, with each kernel's reads settled."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def explore(
     *,
     is_body: bool = False,
 ) -> FusionPlan:
-    """Chooses the patterns of ``graph`` (and of the computations it calls) that are worth a stitched kernel on
-    ``device``. With ``is_body`` it is what a loop does in each step. Where the ``patience`` is over, the best plan by
-    then is taken.
+    """Choose the patterns of ``graph`` (and of the computations that it calls) that are worth a stitched kernel on
+    ``device``. With ``is_body`` the graph is the body of a loop. When the ``patience`` is over, return the best plan
+    found by then.
     """
     notes: tuple[str, ...] = ()
     windows: dict[int, str] = {}
@@ -71,14 +71,14 @@ def _with_windows(graph: Graph, windows: Collection[int], device: Device) -> Gra
 
 
 def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
-    """Those of the windows written out of which no kernel takes the whole: XLA does them better as they were."""
+    """Return the names of expanded windows that no kernel takes as a whole: XLA does better with the original ones."""
     taken = {i for kernel in plan.kernels for p in kernel for i in (*p.nodes, *p.copies)}
     parts = ELEMENTWISE | {"dot"}
     return {n.name for n in plan.graph.nodes if n.op in parts and n.id not in taken} & set(names)
 
 
 def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Patience, is_body: bool) -> FusionPlan:
-    """The plan of a graph as it is, without those of what it calls."""
+    """Return the plan of a graph as it is, without the plans of the computations that it calls."""
     plans = PLANNERS[planner]
     loops = ThreadLoops((), MappingProxyType({}))
     if plans.packs:
@@ -107,16 +107,16 @@ def _explored(graph: Graph, device: Device, planner: PlannerName, patience: Pati
         return best
     moved, moved_by_other = predicted(best, device), predicted(other, device)
     if moved_by_other.bytes > device.l2_bytes and moved.is_better_than(moved_by_other):
-        return best  # What saves calls took from a kernel what it needs to read large arrays once.
+        return best  # The plan with fewer calls breaks up a kernel that reads large arrays once.
     return _first(other, [best, other])
 
 
 def _outcomes(
     plans: Planner, graph: Graph, loops: ThreadLoops, device: Device, patience: Patience
 ) -> tuple[Outcome, ...]:
-    """The plans of a graph as a whole and in pieces. Unless the best plan is asked for, the beam does not go over what
-    can be cut: of 20 such wholes, it found a much better plan of two, and that of the pieces was better still, in a
-    part of the time.
+    """Return the outcomes for a graph as a whole and in pieces. With limited patience, a graph that can be cut is not
+    improved as a whole: the beam found a much better plan for only two of 20 such graphs, and the pieces' plan was
+    better still, in a part of the time.
     """
     if len(graph) > LARGEST_WHOLE:
         cut = in_pieces(plans, graph, loops, device, patience, is_planned=False)
@@ -126,7 +126,7 @@ def _outcomes(
         return (plans.choose(graph, loops, device, patience),)
     start = time.process_time()
     begun = plans.begin(graph, loops, device)
-    taken = time.process_time() - start  # All pieces take about as long as the whole.
+    taken = time.process_time() - start  # All pieces together take about as long as the whole.
     is_good = begun.missing < POOR * begun.most
     if not patience.is_endless and (not begun.missing or (is_good and not patience.has(taken))):
         return (begun.outcome,)
@@ -137,17 +137,17 @@ def _outcomes(
 
 
 POOR = 0.5
-"""The share of what no plan can save more than, that a plan misses for which others are looked for in any case."""
+"""The share of the bound on savings that a plan has to miss, for other plans to be searched in any case."""
 
 
 def _first(chosen: FusionPlan, plans: Sequence[FusionPlan]) -> FusionPlan:
-    """One of several plans, with the others as its alternatives."""
+    """Return the chosen plan, with the others as its alternatives."""
     others = (replace(p, alternatives=()) for p in plans if p is not chosen)
     return replace(chosen, alternatives=tuple(p for p in others if p.kernels != chosen.kernels))
 
 
 def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]:
-    """Straight code, each piece of which is faster than what XLA has for it, beside the kernels of loops."""
+    """Return the patterns of straight code that are each faster than XLA's kernels for it, beside those of loops."""
 
     def plan(*more: Pattern) -> FusionPlan:
         return FusionPlan(graph, tuple((p,) for p in (*loops.patterns, *more)), (), {})
@@ -157,7 +157,7 @@ def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]
         return call_seconds_left(plan(), device)
 
     def may_pay(nodes: Collection[int], inputs: Collection[int]) -> bool:
-        """Whether it would if it took a launch alone: to know what else it takes, it has to be laid out."""
+        """Return whether a pattern would pay if it cost a launch alone: its other costs are known only after layout."""
         bare = Pattern(frozenset(nodes), 1, {}, tuple(inputs), ())
         least = device.target.launch_seconds + call_seconds_left(plan(bare), device)
         return least < left() * (1 + ROUNDING)
@@ -168,11 +168,11 @@ def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]
 
 
 ROUNDING = 1e-9
-"""By how much sums of the same seconds may differ."""
+"""The relative rounding error allowed between sums of the same seconds."""
 
 
 LARGEST_SEARCHED = 200
-"""Operations up to which other kernels are looked for where straight code is all that there is beside loops."""
+"""The most operations of a graph for which other kernels are searched where it is only loops and straight code."""
 
 COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
 
@@ -185,8 +185,8 @@ def _plan_of(outcome: Outcome, device: Device, packs: bool) -> FusionPlan:
 def _children(
     plan: FusionPlan, device: Device, planner: PlannerName, patience: Patience
 ) -> dict[tuple[int, str], FusionPlan]:
-    """The plans of the loops and branches that stay with XLA. Each has a graph of its own, by which kernels know where
-    they belong: HLO may call one computation from two places.
+    """Return the plans of the loops and branches that stay with XLA. Each has its own copy of the graph, which tells
+    to what call a kernel belongs: HLO may call one computation from two places.
     """
     return {
         (node.id, name): _left_alone(replace(called))
@@ -198,18 +198,18 @@ def _children(
 
 
 def _called(graph: Graph, is_body: bool) -> Graph:
-    """A copy of a loop or branch. What a loop carries on takes the memory of what it had."""
+    """Return a copy of a loop's or branch's graph. In a body, each carried result takes the memory of its parameter."""
     return replace(graph, layouts=graph.layouts.with_homes({k: k for k in range(len(graph.results)) if is_body}))
 
 
 def _calls_left(plan: FusionPlan) -> list[Node]:
-    """The loops, branches and calls that are in no kernel."""
+    """Return the loops, branches and calls that are in no kernel."""
     whole = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
     return [n for n in plan.graph.nodes if n.op in ("while", "conditional", "call") and n.id not in whole]
 
 
 def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
-    """Whether all that an iteration works on stays in a core's cache: on a CPU XLA's calls then cost less than ours."""
+    """Return whether each value of an iteration fits a core's cache: on a CPU XLA's calls then cost less than ours."""
     if not device.target.inlines_loops or node.op != "while":
         return False
     touched = (_touched_bytes(body, n) for n in body.nodes if n.op not in ("parameter", "while"))
@@ -217,8 +217,8 @@ def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
 
 
 def _touched_bytes(body: Graph, node: Node) -> int:
-    """Of an array that is updated in place only what is written: a loop's results, stacked, pass through the cache a
-    slice at a time.
+    """Return the bytes of a node that an iteration touches. Of an in-place update only the slice counts: stacked
+    results of a loop pass through the cache a slice at a time.
     """
     return node_bytes(body[node.operands[1]] if node.op == "dynamic-update-slice" else node)
 
@@ -230,7 +230,7 @@ def _left_alone(graph: Graph) -> FusionPlan:
 
 
 def _boundaries(graph: Graph, kernels: Sequence[Kernel], loops: Mapping[int, str]) -> tuple[Boundary, ...]:
-    """Why each node outside all kernels is there."""
+    """Return the reason why each node outside all kernels is left to XLA."""
     inside = {i for kernel in kernels for p in kernel for i in p.nodes}
     products = {n.kernel for n in graph.nodes if n.kernel and n.op in ("dot", "convolution")}
     boundaries: list[Boundary] = []

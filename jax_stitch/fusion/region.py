@@ -1,4 +1,4 @@
-"""Growing a region: every operation around a seed that is local under the seed's split."""
+"""Growth of a region: all operations around a seed that are local under the seed's split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 SHORT_TEXT = 1000
-"""Statements that compilers are done with in a second, however often they compute the same."""
+"""The most statements of a text that compilers take under a second for, even if many of them recompute a value."""
 
 _reductions_of: Results[None, Mapping[int, tuple[int, ...]]] = Results()
 """The reductions of each value."""
@@ -33,8 +33,8 @@ _reductions_of: Results[None, Mapping[int, tuple[int, ...]]] = Results()
 def cross_row_reductions(
     graph: Graph, bound: dict[int, Binding], rows: int, candidates: Collection[int]
 ) -> dict[int, Binding]:
-    """Reductions of bound values over all rows and no place inside them (their operands' bindings): partial per block,
-    then finished elsewhere.
+    """Return the operands' bindings of the reductions of bound values over all rows and over no place inside a row.
+    Each is computed as partial results per block, which another phase or kernel combines.
     """
     of = _reductions_of.get(graph, None, lambda: _reductions(graph))
     reductions: dict[int, Binding] = {}
@@ -43,7 +43,7 @@ def cross_row_reductions(
         if i in bound or i not in candidates:
             continue
         if neutral_value(node.graphs["to_apply"], node.tensor.dtype) is None:
-            continue  # A block that has no rows would have nothing to start from.
+            continue  # A block without rows needs a neutral value to start from.
         operand = bound[node.operands[0]]
         dims = node.attributes["dimensions"]
         reduced = [f for d in dims for f in operand[d]]
@@ -59,7 +59,7 @@ def cross_row_reductions(
 
 
 def _reductions(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """The reductions of each value."""
+    """Return the reductions of each value."""
     of: dict[int, tuple[int, ...]] = {}
     for n in graph.nodes:
         if n.op == "reduce" and len(n.operands) == 2:
@@ -77,10 +77,10 @@ def form(
     *,
     whole: bool = False,
 ) -> Pattern | None:
-    """The largest pattern among bound candidates: convex, local, and writing only values that cover all rows.
+    """Return the largest pattern of bound candidates that is convex, local, and writes only values covering all rows.
 
-    What it would compute at too many places for each of its own is left for another kernel to write. ``whole`` asks
-    for the pattern of all candidates alone: there is none as soon as one of them has to go.
+    Values that it would compute at too many places for each of its own are left for another kernel to write. With
+    ``whole`` only the pattern of all candidates counts: return None as soon as one of them has to be dropped.
     """
     members = {i for i in bound if i in candidates}
     cross = cross_row_reductions(graph, bound, rows, candidates)
@@ -123,7 +123,7 @@ def _stay(
     rows: int,
     reach: Reach,
 ) -> bool:
-    """Whether members are all candidates, and none has to go for what costs little to see."""
+    """Return whether members are all candidates, and the cheap checks (convexity, trimming) drop none of them."""
     if len(members) != len(candidates) or len(reach.convex_part(members)) != len(members):
         return False
     trimmed = set(members)
@@ -132,12 +132,12 @@ def _stay(
 
 
 def _absorb(graph: Graph, members: set[int], candidates: Collection[int]) -> None:
-    """Takes in cheap values that do not depend on the row and that only members read: each row recomputes them."""
+    """Add cheap values that do not depend on the row and that only members read: each row recomputes them."""
     results, nodes, users = graph.result_set, graph.nodes, graph.users
     waiting = [-o for o in {o for i in members for o in nodes[i].operands} - members]
     heapify(waiting)
-    last = 1  # None.
-    while waiting:  # From the last on: those that read a value are taken in before it, or not at all.
+    last = 1  # No node yet.
+    while waiting:  # In descending order: the readers of a value are added before it, or not at all.
         i = -heappop(waiting)
         if -i == last or i not in candidates or i in results or not members.issuperset(users[i]):
             continue
@@ -161,8 +161,8 @@ def _not_local(
     reach: Reach,
     device: Device,
 ) -> set[int]:
-    """Members whose computation would read another row's values, and what depends on them; or, where there are none,
-    those computed too often.
+    """Return the members whose computation would read values of another row, and their dependents; or, where there are
+    none, the members computed too often.
     """
     cached = {i for i in members if i in bound and is_cached(graph, graph[i])}
     row = row_index(rows)
@@ -199,7 +199,7 @@ def _not_local(
 
 
 def _check_initial_values(held: Inside, reduce: Node) -> None:
-    """Raise NotLocal where a reduction starts from what its kernel reduces or sorts itself, in a pass of its own."""
+    """Raise NotLocal where the initial value of a reduction depends on another reduction or sort of the same kernel."""
     for o in reduce.operands[len(reduce.operands) // 2 :]:
         walked = walk_row(held, (o, ()))
         if walked.cached or any(held.graph[i].op in ROOTS for i, _ in walked.computed):
@@ -218,7 +218,7 @@ def _too_often(graph: Graph, times: Mapping[int, int], device: Device) -> set[in
 
 
 def _too_long(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> set[int]:
-    """Members that the text of the kernel would compute in too many places."""
+    """Return the members that the text of the kernel would compute in too many places."""
     elements_of = Counter(i for i, _ in computed)
     written = _written(graph, roots, computed)
     if written.total() <= SHORT_TEXT:
@@ -227,7 +227,7 @@ def _too_long(graph: Graph, roots: Collection[Element], computed: Collection[Ele
 
 
 def _written(graph: Graph, roots: Collection[Element], computed: Collection[Element]) -> Counter[int]:
-    """How often the text of a kernel computes each node."""
+    """Return the number of times that the text of a kernel computes each node."""
     counts: Counter[int] = Counter()
     for (i, _), times in copies.counts(graph, roots, computed).items():
         counts[i] += times
@@ -235,7 +235,7 @@ def _written(graph: Graph, roots: Collection[Element], computed: Collection[Elem
 
 
 def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
-    """The nodes that a pattern computes besides its own and that its text would compute in too many places."""
+    """Return the nodes that a pattern rematerialises and that its text would compute in too many places."""
     if not pattern.copies:
         return set()
     bindings, row = pattern.bindings, row_index(pattern.rows)
@@ -263,21 +263,21 @@ def copied_too_often(graph: Graph, pattern: Pattern) -> set[int]:
 
 
 def _as_quick_as_read(graph: Graph, pattern: Pattern, i: int) -> bool:
-    """Whether a node is made of one value that is read, by a light operation: one load for each place either way."""
+    """Return whether a node is a light operation on one input: recomputed or read, it costs one load per place."""
     arrays = {o for o in graph[i].operands if not is_rematerializable(graph[o])}
     return graph[i].op in ELEMENTWISE and graph[i].op not in HEAVY and len(arrays) == 1 and arrays <= {*pattern.inputs}
 
 
 def is_cached(graph: Graph, node: Node) -> bool:
-    """Values that a kernel always caches rather than recomputes: results of reductions and sorts."""
+    """Return whether a kernel always caches a value instead of recomputing it: results of reductions and sorts."""
     if node.op == "get-tuple-element":
         return True
     return node.op in ROOTS and isinstance(node.type, TensorType)
 
 
 def _trim(graph: Graph, members: set[int], bound: dict[int, Binding], cross: dict[int, Binding], rows: int) -> None:
-    """Drops outputs that are not to be written by a kernel: values that do not cover all rows, and copies of
-    smaller ones.
+    """Drop outputs that a kernel must not write: values that do not cover all rows, and broadcasts of smaller ones.
+    Drop members without readers, and tuples of which only some parts are members.
     """
     results = graph.result_set
     while True:

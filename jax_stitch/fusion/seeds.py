@@ -1,4 +1,4 @@
-"""Where patterns start to grow: a value and a split of the work."""
+"""Seeds, from which patterns grow: a value and a split of the work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jax_stitch.graph.sorts import sort_of
 
 
 class Seed(Struct, frozen=True, eq=False):
-    """A value and the split of it to grow a region from. Of those of one graph, equal ones are one object."""
+    """A value and the split of it to grow a region from. Equal seeds of one graph are one object."""
 
     node: int
     binding: Binding
@@ -26,7 +26,7 @@ class Seed(Struct, frozen=True, eq=False):
 
 
 SeedsOf = Callable[[Graph, set[int], Device], Iterable[Seed]]
-"""The seeds of a graph among the nodes that are still free."""
+"""A function that returns the seeds of a graph among the nodes that are still free."""
 
 _seeds: Results[tuple[int, Binding], Seed] = Results()
 _seeds_along: Results[int, tuple[Seed, ...]] = Results()
@@ -35,8 +35,8 @@ _bytes: Results[None, list[int]] = Results()
 
 
 def reduction_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
-    """For each reduction, scan and sort: rows are what it keeps; or, where that is little, all there is to reduce
-    (across rows).
+    """Yield the seeds of each reduction, scan and sort. Rows are the dimensions that it keeps, or, where these are
+    small, those that it reduces (across rows).
     """
     seen: set[Seed] = set()
     known, one = _seeds_along.of(graph), _seeds.of(graph)
@@ -57,7 +57,7 @@ _ALONG = frozenset({"reduce", "reduce-window", "sort"})
 
 
 def _scanned(graph: Graph, node: Node) -> Iterator[Seed]:
-    """Of a scan or a sort."""
+    """Yield the seed of a scan or a sort."""
     scan = scan_of(graph, node)
     along = scan if scan is not None else sort_of(graph, node)
     if along is not None:
@@ -67,7 +67,7 @@ def _scanned(graph: Graph, node: Node) -> Iterator[Seed]:
 
 
 def _reduced(graph: Graph, node: Node) -> Iterator[Seed]:
-    """Of a reduction."""
+    """Yield the seeds of a reduction."""
     first = graph[node.operands[0]]
     remaining = [d for d in range(len(first.tensor.dims)) if d not in node.attributes["dimensions"]]
     dims = first.tensor.dims
@@ -85,11 +85,11 @@ def _reduced(graph: Graph, node: Node) -> Iterator[Seed]:
 
 
 _NO_ELEMENTS = frozenset({"reduce", "reduce-window", "sort", "get-tuple-element", PARTIAL, "broadcast"})
-"""Operations whose elements are not computed one by one, or not worth a kernel."""
+"""Operations whose elements are not computed one by one, or are not worth a kernel."""
 
 
 def elementwise_seeds(graph: Graph, free: set[int], device: Device) -> Iterator[Seed]:
-    """Every value is its own set of rows: thread composition."""
+    """Yield a seed for each value, with a row for each element (thread composition), the largest values first."""
     sizes = _bytes.get(graph, None, lambda: [node_bytes(n) for n in graph.nodes])
     known, one = _element_seeds.of(graph), _seeds.of(graph)
     for i in sorted(free, key=sizes.__getitem__, reverse=True):

@@ -1,4 +1,4 @@
-"""Graphs under construction: equal nodes are built once (hash-consing), and what nobody reads is dropped at the end."""
+"""Graphs under construction: equal nodes are built once (hash-consing), and unused nodes are dropped at the end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .model import Graph, GraphLayouts, Node, NodeType, TensorType
 from .opcodes import has_effect
 
 Rule = Callable[["Builder", Node], int | None]
-"""Sees a node about to be added (its operands are in the builder already; its id means nothing) and returns the node
-to use instead, or None to leave it."""
+"""A rewrite of a node about to be added (its operands are in the builder already; its id means nothing). Returns the
+id of the node to use instead, or None to leave it."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Builder:
-    """Collects the nodes of one graph, applying ``rules`` to each as it comes."""
+    """A collection of the nodes of one graph, which applies ``rules`` to each as it is added."""
 
     def __init__(self, name: str, rules: Sequence[Rule] = ()) -> None:
         self.name = name
@@ -34,14 +34,14 @@ class Builder:
         return self.nodes[i]
 
     def parameter(self, type_: NodeType, name: str = "", source: str = "") -> int:
-        """A new parameter, after those there are."""
+        """Append a new parameter, and return its id."""
         node = Node(len(self.nodes), "parameter", type_, (), name=name, source=source)
         self.nodes.append(node)
         self.parameters.append(node.id)
         return node.id
 
     def take_parameter(self, node: Node) -> int:
-        """A parameter of another graph as a new one, after those there are."""
+        """Append a parameter of another graph as a new one, and return its id."""
         if node.id != len(self.nodes) or node.attributes or node.kernel or node.scope:
             return self.parameter(node.type, node.name, node.source)
         self.nodes.append(node)
@@ -49,7 +49,7 @@ class Builder:
         return node.id
 
     def add(self, node: Node) -> int:
-        """Add a node (``node.id`` means nothing) and return the id of what stands for it."""
+        """Add a node (``node.id`` means nothing), and return the id of the node that stands for it."""
         for rule in self.rules:
             if (instead := rule(self, node)) is not None:
                 return instead
@@ -65,7 +65,7 @@ class Builder:
         return node.id
 
     def _of_nobody(self, known: int, node: Node) -> None:
-        """A reshape that several kernels make of a value in memory is a view: none of them makes it for others."""
+        """Clear the kernel of a reshape that several kernels make of a value in memory: it is a view, owned by none."""
         mine = self.nodes[known]
         if node.op != "reshape" or mine.kernel in ("", node.kernel):
             return
@@ -81,7 +81,7 @@ class Builder:
         attributes: Mapping[str, Any] = _NOTHING,
         graphs: Mapping[str, Graph] = _NOTHING,
     ) -> int:
-        """Add an operation that takes part in what ``origin`` said: it inherits name, kernel, source and scope."""
+        """Add an operation that replaces part of ``origin``: it inherits name, kernel, source and scope."""
         inherited = origin.name, origin.kernel, origin.source, origin.scope
         return self.add(Node(-1, op, type_, tuple(operands), freeze(attributes), freeze(graphs), None, *inherited))
 
@@ -93,7 +93,7 @@ class Builder:
         return self.add(Node(-1, "constant", type_, (), literal=literal, name=origin.name, source=origin.source))
 
     def inline(self, graph: Graph, arguments: Sequence[int]) -> list[int]:
-        """Copy a graph's nodes into this one with its parameters replaced; returns the ids of its results."""
+        """Copy a graph's nodes into this one with its parameters replaced, and return the ids of its results."""
         mapped = dict(zip(graph.parameters, arguments, strict=True))
         for node in graph.nodes:
             if node.id not in mapped:
@@ -101,7 +101,7 @@ class Builder:
         return [mapped[r] for r in graph.results]
 
     def finish(self, results: Sequence[int], single: bool, layouts: GraphLayouts) -> Graph:
-        """The graph of the parameters and all that the results (and effects) need, renumbered."""
+        """Return the graph of the parameters and all nodes that the results and effects need, renumbered."""
         alive = [False] * len(self.nodes)
         waiting = [*results, *self.parameters, *(n.id for n in self.nodes if has_effect(n))]
         while waiting:
@@ -114,7 +114,7 @@ class Builder:
         for node in self.nodes:
             if alive[node.id]:
                 number[node.id] = len(nodes)
-                if node.id != len(nodes):  # Up to the first that is dropped, all stay as they are.
+                if node.id != len(nodes):  # Nodes before the first dropped one keep their ids.
                     node = moved(node, len(nodes), tuple(number[o] for o in node.operands))
                 nodes.append(node)
         parameters, new_results = tuple(number[p] for p in self.parameters), tuple(number[r] for r in results)
@@ -124,10 +124,10 @@ class Builder:
 def copied(
     graph: Graph, instead: Callable[[Builder, Node, dict[int, int]], int | None], rules: Sequence[Rule] = ()
 ) -> Graph:
-    """Return the graph with what ``instead(builder, node, ids)`` adds in the place of a node; where that is None, the
-    node. ``rules`` have their chance at each node that is added.
+    """Return the graph with each node replaced by what ``instead(builder, node, ids)`` adds, or kept where that returns
+    None. ``rules`` are applied to each node that is added.
 
-    ``ids`` has the new id of each node before it. Where ``instead`` changes one, those after it read the other.
+    ``ids`` maps each earlier node to its new id. Where ``instead`` changes an entry, later nodes read the new one.
     """
     builder = Builder(graph.name, rules)
     ids = {p: builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
@@ -149,19 +149,19 @@ def with_called(graph: Graph, node: Node, name: str, called: Graph) -> Graph:
 
 
 def moved(node: Node, id_: int, operands: tuple[int, ...], graphs: Mapping[str, Graph] | None = None) -> Node:
-    """The same operation at another place. (``replace`` takes longer.)"""
+    """Return the same operation with another id and other operands. (``replace`` takes longer.)"""
     called = node.graphs if graphs is None else graphs
     at = node.name, node.kernel, node.source, node.scope
     return Node(id_, node.op, node.type, operands, node.attributes, called, node.literal, *at)
 
 
 def freeze(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A read-only copy."""
+    """Return a read-only copy."""
     return MappingProxyType(dict(mapping))
 
 
 def node_key(node: Node) -> Any:
-    """Equal for nodes that compute the same."""
+    """Return a key that is equal for nodes that compute the same."""
     return (
         node.op,
         node.type,
@@ -173,7 +173,7 @@ def node_key(node: Node) -> Any:
 
 
 def graph_key(graph: Graph) -> Any:
-    """Equal for graphs that compute the same."""
+    """Return a key that is equal for graphs that compute the same."""
     return tuple(map(node_key, graph.nodes)), graph.parameters, graph.results, graph.single
 
 

@@ -1,7 +1,7 @@
-"""Long chains of functions in loops over rows become loops one after another (loop distribution).
+"""Loop distribution: a loop over rows with a long chain of dependent functions becomes several loops.
 
-A function's result is there long after a processor could begin the next one. A loop over rows with a chain of many
-waits for each, row by row (or vector by vector); in loops with few of them the other rows' functions fill the time.
+A function has a long latency, but a processor can start the next independent one soon. A loop with a chain of many
+waits for each, row by row (or vector by vector); in loops with short chains, functions of other rows hide the latency.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jax_stitch.operations import HEAVY
 from jax_stitch.util.values import replace
 
 MOST_CHAINED = 1
-"""Functions of a loop over rows that wait for each other: with two, ten steps of 64 rows took a quarter longer."""
+"""The most dependent functions in a loop over rows: with two, ten iterations of 64 rows took a quarter longer."""
 
 
 def functions_apart(kernel: Kernel) -> Kernel:
-    """Return the kernel with loops over rows cut where chains of functions in them are long."""
+    """Return the kernel with its loops over rows distributed where chains of functions in them are long."""
     return replace(kernel, parts=tuple(map(_part, kernel.parts)))
 
 
@@ -43,7 +43,7 @@ def _statement(s: st.Statement, shared: list[st.Statement]) -> Iterator[st.State
         case st.Rows(body):
             pieces = _pieces(body)
             crossing = _crossing(pieces)
-            if INDEX in crossing.values():  # An index is no value that rows can keep.
+            if INDEX in crossing.values():  # A row value cannot hold an index.
                 yield s
                 return
             shared += (st.RowValue(name, dtype) for name, dtype in crossing.items())
@@ -54,7 +54,7 @@ def _statement(s: st.Statement, shared: list[st.Statement]) -> Iterator[st.State
 
 
 def _pieces(body: st.Body) -> list[list[st.Statement]]:
-    """The statements of each loop: a new one begins where a function waits for as many as a loop may have."""
+    """Return the statements of each loop: a new one begins where a function depends on ``MOST_CHAINED`` others."""
     pieces: list[list[st.Statement]] = [[]]
     waits: dict[str, int] = {}
     for s in body:
@@ -70,7 +70,7 @@ def _pieces(body: st.Body) -> list[list[st.Statement]]:
 
 
 def _defined(s: st.Statement) -> Iterator[str]:
-    """The names that have a value after a statement."""
+    """Yield the names that a statement defines or assigns."""
     for n in nodes(s):
         if isinstance(n, st.Define):
             yield n.name
@@ -79,7 +79,7 @@ def _defined(s: st.Statement) -> Iterator[str]:
 
 
 def _crossing(pieces: Sequence[Sequence[st.Statement]]) -> dict[str, str]:
-    """The names of one loop that a later one mentions, and their types."""
+    """Return the names of one loop that a later one reads, and their types."""
     of_loop = {s.name: (k, s.dtype) for k, p in enumerate(pieces) for s in p if isinstance(s, st.Define | st.Declare)}
     read = ((name, k) for k, piece in enumerate(pieces) for s in piece for name in names_read(s))
     return {name: of_loop[name][1] for name, k in read if name in of_loop and of_loop[name][0] != k}

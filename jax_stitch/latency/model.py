@@ -1,5 +1,5 @@
-"""The latency-evaluator: what a scheduled kernel takes, from the instructions of its warps, how many of them a device
-runs at a time, and the bytes it moves (2021 paper, equation 1; 2019 paper, M(V) = V / B(V)).
+"""The latency-evaluator: the estimated time of a scheduled kernel, from the instructions of its warps, the device's
+occupancy, and the bytes it moves (2021 paper, equation 1; 2019 paper, M(V) = V / B(V)).
 """
 
 from __future__ import annotations
@@ -31,62 +31,62 @@ from jax_stitch.util.values import replace
 
 @dataclass(frozen=True, slots=True)
 class PhaseLatency:
-    """The terms of what runs between two barriers of all blocks."""
+    """The terms of the estimate for the work between two barriers of all blocks."""
 
     warps: int
-    """N_warp: warps in all; on a CPU blocks, each of which one core runs."""
+    """N_warp: warps in all; on a CPU blocks, each run by one core."""
     resident: int
-    """How many the device runs at a time: its occupancy."""
+    """Warps (on a CPU blocks) that the device runs at a time: its occupancy."""
     instructions: tuple[tuple[str, float], ...]
-    """Of one warp (on a CPU one block, in vectors), by class."""
+    """Instructions of one warp (on a CPU one block, in vectors), by class."""
     warp_cycles: float
-    """L_warp: what a warp takes among those resident with it; where parts are packed, the mean of the waves."""
+    """L_warp: cycles of a warp among those resident with it; where parts are packed, the mean of the waves."""
     compute: float
     """Seconds: N_wave x L_warp."""
     bytes: int
     bandwidth: float
-    """B(V) at these bytes, as far as so few warps can use it; bytes per second."""
+    """B(V) at these bytes, limited to what the resident warps can use; bytes per second."""
     memory: float
-    """Seconds: V / B(V), or what the level-2 cache takes for accesses in pieces where that is longer."""
+    """Seconds: V / B(V), or the level-2 cache's time for accesses in pieces where that is longer."""
     seconds: float
-    """The longer of the two, and what of the other is not hidden behind it: never less than one of them."""
+    """The longer of ``compute`` and ``memory``, and the part of the other that is not hidden behind it."""
     again: int
-    """Of the bytes, those that are read again from memory: level-2 cache has them no longer."""
+    """The bytes, of ``bytes``, that are read from memory again, since the level-2 cache no longer has them."""
 
     @property
     def waves(self) -> int:
-        """N_wave: how many warps follow each other."""
+        """Return N_wave: the number of warps that follow each other."""
         return ceil(self.warps / self.resident)
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What one launch of a kernel is estimated to take, and the terms that this comes from."""
+    """The estimated time of one launch of a kernel, and its terms."""
 
     launch: float
-    """Seconds, whatever the kernel does."""
+    """Seconds of a launch of any kernel with these buffers."""
     start: float
-    """Seconds until other threads run, or all blocks have met."""
+    """Seconds until other threads run (CPU), or in barriers of all blocks (GPU)."""
     registers: int | None
-    """Of a thread, estimated where nothing is compiled; None on a CPU."""
+    """Registers of a thread, estimated where nothing is compiled; None on a CPU."""
     occupancy: Occupancy | None
     phases: tuple[PhaseLatency, ...]
     source: str
-    """Where the device's constants come from."""
+    """The origin of the device's constants."""
 
     @property
     def seconds(self) -> float:
-        """Of one launch, in all."""
+        """Return the seconds of one launch in all."""
         return self.launch + self.start + sum(p.seconds for p in self.phases)
 
     @property
     def bytes_read_again(self) -> int:
-        """From memory, by one launch."""
+        """Return the bytes that one launch reads again from memory."""
         return sum(p.again for p in self.phases)
 
     @property
     def bound(self) -> str:
-        """What most of the time goes to: "launch", "memory" or "instructions"."""
+        """Return the largest term of the time: "launch", "memory" or "instructions"."""
         terms = {
             "launch": self.launch + self.start,
             "memory": sum(p.memory for p in self.phases if p.memory >= p.compute),
@@ -126,10 +126,10 @@ class Latency:
 def latency(
     kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None = None, known: Constants | None = None
 ) -> Latency:
-    """The estimate for one launch of ``kernel`` on ``device``.
+    """Return the estimate for one launch of ``kernel`` on ``device``.
 
-    ``compiled`` has the registers of a kernel for a GPU, of which the occupancy is computed; without, they are
-    estimated from life times. ``known`` are other constants than the device's own.
+    ``compiled`` has the registers of a kernel for a GPU, from which the occupancy follows; without it, they are
+    estimated from live ranges. ``known`` are constants to use instead of the device's own.
     """
     known = known or constants_of(device)
     used, held = (None, None) if device.target.lanes_are_vectors else _held(kernel, device, compiled)
@@ -144,20 +144,20 @@ def latency(
 
 
 def _held(kernel: ScheduledKernel, device: Device, compiled: PtxKernel | None) -> tuple[int, Occupancy]:
-    """A thread's registers, and how many blocks a multiprocessor holds for them."""
+    """Return a thread's registers, and the occupancy that they allow."""
     used = registers(kernel, device) if compiled is None else compiled.registers
     static = 0 if compiled is None else compiled.shared_bytes
     return used, occupancy(used, static + kernel.shared_bytes, kernel.threads, device)
 
 
 def _barriers(part: Part) -> int:
-    """Of all blocks, inside a loop."""
+    """Return the number of barriers of all blocks inside a part's loop."""
     team = part.team
     return 0 if team is None or team.loop.blocks == 1 else team.loop.likely_trips * len(team.groups)
 
 
 def counted(kernel: ScheduledKernel, device: Device) -> list[Counted]:
-    """The instructions of all threads of each part of a kernel, by class, and what it reads."""
+    """Return the instructions of all threads of each part of a kernel, by class, and the bytes that it reads."""
     made = for_target(kernel, kernel_of(kernel)).parts
     return [_counted(part, m, device) for part, m in zip(kernel.parts, made, strict=True)]
 
@@ -197,8 +197,8 @@ def _phase(
     cycles = makespan([(n, c / n) for n, c in zip(warps, of_parts, strict=True)], machine.resident) / waves
     compute = waves * cycles / (device.clock_ghz * 1e9)
     memory = max(volume / machine.bandwidth, sum(one.pieces for one in counts) / known.level2)
-    # What the instructions that access memory take where all is in the nearest cache is part of both: it is counted
-    # once, in the longer of the two, and needs not be hidden.
+    # The time of memory instructions that hit the nearest cache is part of both terms: it counts once, in the longer
+    # one, and does not need to be hidden.
     both = compute * sum(costs.get(name, 0.0) for name in ACCESSES) / sum(costs.values())
     seconds = max(compute, memory) + known.overlap * max(0.0, min(compute, memory) - both)
     return PhaseLatency(
@@ -208,15 +208,15 @@ def _phase(
 
 
 def makespan(groups: Sequence[tuple[int, float]], resident: int) -> float:
-    """What ``resident`` places take for all of ``groups``, each so many alike tasks of so much time: the tasks start in
-    order, each where a place is free first. Of one group it is the waves times the task.
+    """Return the time of ``resident`` places for all of ``groups``, each a number of equal tasks and the time of one.
+    Tasks start in order, each at the first free place. For one group it is the number of waves times a task's time.
     """
     ends = [(0.0, resident)]
     for count, each in groups:
         while count and each > 0:
             ends.sort()
             end, places = ends[0]
-            if count >= resident and ends[-1][0] - end <= each:  # Each place has one task of every wave.
+            if count >= resident and ends[-1][0] - end <= each:  # Each place runs one task of every wave.
                 whole, count = divmod(count, resident)
                 ends = [(end + whole * each, places) for end, places in ends]
                 continue
@@ -233,8 +233,8 @@ def makespan(groups: Sequence[tuple[int, float]], resident: int) -> float:
 def _volume(
     graph: Graph, parts: Sequence[Part], reads: Sequence[Reads], device: Device, resident: int
 ) -> tuple[int, int]:
-    """Bytes that parts read and write together, what several of them read once; and of a GPU, where ``resident`` blocks
-    are at work at a time, what they read again and level-2 cache has no longer: the bandwidth curve of a CPU has that.
+    """Return the bytes that parts read and write together, shared inputs once; and for a GPU with ``resident`` blocks
+    at a time, the bytes read again that the level-2 cache no longer has. A CPU's bandwidth curve includes the latter.
     """
     read: dict[int, float] = {}
     again = 0.0
@@ -249,7 +249,7 @@ def _volume(
 
 
 class _Machine(Struct, frozen=True):
-    """A device as a phase sees it."""
+    """The device's resources during one phase."""
 
     warps: int
     resident: int
@@ -260,31 +260,31 @@ class _Machine(Struct, frozen=True):
 
     @classmethod
     def of_cpu(cls, blocks: int, work_bytes: int, volume: int, device: Device, known: Constants) -> _Machine:
-        """Blocks on the cores that the launcher wakes for so much work."""
+        """Return the blocks on the cores that the launcher wakes for so much work."""
         cores = max(1, min(blocks, device.multiprocessors, work_bytes // BYTES_PER_THREAD))
         copying = max(
             1, min(device.multiprocessors, volume // BYTES_PER_THREAD)
-        )  # those that the curve was measured with
+        )  # The bandwidth curve was measured with so many cores.
         return cls(blocks, cores, 1, known.bandwidth(volume) * min(1.0, cores / copying), known)
 
     @classmethod
     def of_gpu(
         cls, blocks: int, resident: int, threads: int, volume: int, held: Occupancy, device: Device, known: Constants
     ) -> _Machine:
-        """Warps on multiprocessors, as many as their occupancy allows."""
+        """Return the warps on multiprocessors, as many as their occupancy allows."""
         per_block = ceil(threads / device.warp_size)
         on_one = min(held.blocks, ceil(blocks / device.multiprocessors)) * per_block
-        # Half of the multiprocessors, each with a block, saturate the memory.
+        # Half of the multiprocessors, with one block each, saturate the memory.
         share = min(1.0, 2 * min(blocks, device.multiprocessors) / device.multiprocessors)
         most = max(rate for _, rate in known.curve)
         return cls(blocks * per_block, resident * per_block, on_one, min(known.bandwidth(volume), share * most), known)
 
     def cycles(self, name: str) -> float:
-        """Until a warp's instruction of a class is done: its own latency, or that of the other warps' turns."""
+        """Return the cycles of a warp's instruction of a class: its latency, or the issue of all resident warps'."""
         return max(self.known.wait.get(name, 0.0), self.on_one * self.known.issue[name])
 
 
 def _bytes_of_work(kernel: ScheduledKernel) -> int:
-    """What the launcher of a CPU goes by in each phase: its share of the kernel's buffers, or of a loop's work."""
+    """Return the bytes by which a CPU's launcher chooses threads: a phase's share of buffers, or of a loop's work."""
     buffers = sum(node_bytes(kernel.graph[i]) for i in (*kernel.inputs, *kernel.outputs))
     return (work_of(kernel) or buffers) // len(kernel.phases)

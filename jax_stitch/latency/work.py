@@ -1,5 +1,5 @@
-"""What the threads of a part do, counted on the kernel language: instructions by class, each as often as the loops
-around it run (2021 paper, section 4.3: the instruction count of the latency-evaluator).
+"""The work of a part's threads, counted on the kernel language: instructions by class, each times the trip counts of
+the loops around it (2021 paper, section 4.3: the instruction count of the latency-evaluator).
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from jax_stitch.latency.values import BY_ROW, EVERYWHERE, NOWHERE, Around, Depth
 from jax_stitch.util.values import replace
 
 UNDER_WAY = 8
-"""Loads of a warp that share out the wait for memory (``wait`` in ``latency_cuda.toml``)."""
+"""Loads in flight of a warp, which share the wait for memory (``wait`` in ``latency_cuda.toml``)."""
 
 
 class Reads(Struct, frozen=True):
-    """What such a part reads, in bytes."""
+    """The reads of such a part, in bytes."""
 
     first: Mapping[int, float]
-    """Of each input, by its number, what is read at all: of a slice, or of rows taken from a table, no more than
-    those.
+    """The distinct bytes read of each input, by its number: of a slice, or of rows taken from a table, no more than
+    these.
     """
     again: float
-    """What passes over the rows read that passes before have read."""
+    """Bytes that passes over the rows read again after earlier passes."""
     between: float
-    """What goes by in a row before it is read again."""
+    """Bytes of a row that are accessed before it is read again."""
 
 
 class Counted(Struct, frozen=True):
-    """The instructions of a part, all its blocks together, and what it reads."""
+    """The instructions of a part, all its blocks together, and the bytes that it reads."""
 
     work: Work
     reads: Reads
     pieces: float = 0.0
-    """Bytes that a GPU's threads access in pieces of lines, as many more as they take longer than whole ones."""
+    """Bytes that a GPU's threads access in pieces of lines, weighted by their cost over whole lines."""
 
 
 def part_work(part: model.Part, blocks: int, device: Device) -> Counted:
-    """What ``blocks`` blocks do in a part in which lanes go over rows."""
+    """Return the work of ``blocks`` blocks in a part whose lanes go over rows."""
     return _Counter(part, blocks, device).count()
 
 
@@ -75,15 +75,15 @@ class _Counter:
         self._vectors = device.target.lanes_are_vectors
         self._values = ValueCounter(part, part.shape, device)
         self._points = points_of(part.shape)
-        """The values of what all rows of a group have alike, at which the statement at hand is done."""
+        """The values of the variables that are uniform over a group's rows, at which the current statement runs."""
         self._orders = {c.name: c for c in part.comparators}
         self._buffers = {p.name: p for p in part.parameters}
         self._numbers = {p.name: k for k, p in enumerate(part.parameters)}
         threads = self._shape.rows_per_block * self._shape.lanes // self._shape.row_vector
-        # An instruction for one element takes as long as one for a warp.
+        # An instruction costs as much for one element as for a whole warp.
         self._block = device.warp_size if self._vectors else threads
         self._each = 1 if self._vectors else threads
-        """Threads of a block that go through loops: on a CPU one goes through all lanes'."""
+        """Threads of a block that run loops: on a CPU one runs those of all lanes."""
         self._groups = blocks * self._shape.sequence
 
     def count(self) -> Counted:
@@ -109,7 +109,7 @@ class _Counter:
         self._values.work[GROUP] += self._groups * self._each
         self._values.work[EXCHANGE] += (
             self._blocks * layout.lanes * (layout.cluster > 1)
-        )  # All meet before the first row.
+        )  # A barrier of the cluster before the first row.
         inputs = {self._numbers[name]: n for name, n in first.items()}
         reads = Reads(inputs, again, between / max(1, layout.rows))
         return Counted(self._values.work, reads, self._values.pieces)
@@ -143,8 +143,8 @@ class _Counter:
                 self._loop(s, at)
 
     def _choice(self, s: st.Choice, at: Around) -> None:
-        """Each case: around loops over rows as often as it is taken, and inside every time, since vectors go through
-        all of them.
+        """Count each case: outside of loops over rows as often as it is taken; inside them every time, since vectors
+        run all cases.
         """
         cases = taken(s, self._points) if not at.of_rows and self._vectors else None
         if cases is None:
@@ -158,7 +158,7 @@ class _Counter:
         self._points = outer
 
     def _only(self, who: Who, at: Around) -> Around:
-        """What is left of a statement where some threads do it: the warps that none of them is in go by."""
+        """Return the repetitions of a statement that only some threads run: warps without such a thread skip it."""
         if who is Who.ONE_THREAD:
             return replace(at, times=float(self._blocks * self._device.warp_size))
         if who is Who.FIRST_LANE and not self._vectors and not self._shape.lanes_fastest:
@@ -200,7 +200,7 @@ class _Counter:
                 for scan in scans:
                     self._values.count(scan.first, at)
                     self._values.combine(scan.combiner, places.times)
-                    if self._shape.lanes_fastest:  # Neighbours wait for each other.
+                    if self._shape.lanes_fastest:  # Neighbouring lanes wait for each other.
                         self._values.work[SCAN] += self._shape.rows * size * at.repeated
             case _:
                 self._together(s, at)
@@ -211,7 +211,7 @@ class _Counter:
             share = self._blocks / self._shape.rows
             places = replace(places, times=places.times * share, alike=places.alike * share)
         if self._vectors and len(s.stretches) == 1 and any(map(self._reads_or_not, s.stretches[0].body)):
-            # Accesses under a condition keep a host compiler from making vectors of the loop.
+            # Conditional accesses keep a host compiler from vectorising the loop.
             times = self._shape.rows * s.size * at.repeated * self._device.warp_size
             places = replace(places, times=float(times), alone=True)
         if s.fetches and not self._vectors:
@@ -229,20 +229,20 @@ class _Counter:
             self._statements(step.body, replace(places, times=places.times / trips, alike=places.alike / trips))
 
     def _fetched(self, s: st.Pass, places: Around, at: Around) -> None:
-        """Rows that no thread reads: one of each row starts the copies, and all wait as long as for so many loads."""
+        """Count asynchronous copies of rows: one thread of each row starts them, and all wait as for so many loads."""
         times = self._groups * self._each * UNDER_WAY / len(s.stretches[0].body) * at.repeated
         for assign in s.stretches[0].body:
             assert isinstance(assign, st.Assign)
             self._values.count(assign.value, replace(places, times=times, alike=times))
 
     def _reads_or_not(self, s: st.Statement) -> bool:
-        """Whether a statement reads memory under a condition."""
+        """Return whether a statement reads memory under a condition."""
         if not isinstance(s, st.Choice):
             return False
         return any(isinstance(n, Element) and n.array in self._buffers for n in nodes(s))
 
     def _together(self, s: st.Statement, at: Around) -> None:
-        """What the threads of a block do together."""
+        """Count a statement that the threads of a block run together."""
         layout, blocks, lanes = self._shape, self._blocks, self._shape.lanes
         match s:
             case st.Reduce(_, result):
@@ -271,8 +271,8 @@ class _Counter:
                 raise TypeError(f"a part in which lanes go over rows has a {type(s).__name__}")
 
     def _sort(self, s: st.Sort) -> None:
-        """Merges of runs that double in length: on a GPU a network of them, in which each place is compared as often as
-        a run has doubled since it began.
+        """Count a merge sort, whose runs double in length: on a GPU a sorting network, which compares each place k
+        times in doubling k.
         """
         doublings = (s.size - 1).bit_length()
         compared = float(self._shape.rows * s.size * doublings)
@@ -301,8 +301,8 @@ class _Counter:
         return replace(at, times=times, alike=alike, size=size, run=run, of_rows=True)
 
     def _idle(self, size: int, period: int) -> float:
-        """Instructions per element over those of full warps: on a CPU the last vector of a loop is halved once, and the
-        rest done one by one; on a GPU lanes past the end wait.
+        """Return the ratio of instructions per element to those of full warps. On a CPU the last vector of a loop is
+        halved once, and the remainder runs one by one; on a GPU lanes past the end wait.
         """
         layout, lanes = self._shape, self._device.warp_size
         along = layout.lanes_fastest and size > 1

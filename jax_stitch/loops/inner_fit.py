@@ -1,8 +1,8 @@
-"""Loops and conditionals in the body of a loop, made fit for the thread that goes through all of it.
+"""Normalisation of the loops and conditionals in a loop's body, for the one thread that runs the whole body.
 
-A loop of unknown length there carries whether it goes on, like the one around it. A conditional is a loop of one step
-or none for each of its branches: only the one that is asked for is computed. What counts the steps of a loop ends at a
-known value.
+An inner loop of unknown trip count carries its own condition, like the outer loop. Each branch of a conditional becomes
+a loop of at most one iteration: only the selected branch is computed. The final value of an induction variable becomes
+a constant where the trip count is known.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _TRUTH = TensorType("pred", ())
 
 
 def with_fit_inner_loops(graph: Graph, loop: int) -> Graph:
-    """Return the graph with what the ``while`` node ``loop`` has in its body made fit, if there is anything."""
+    """Return the graph with the loops and conditionals in the body of the ``while`` node ``loop`` normalised."""
     return with_called(graph, graph[loop], "body", fit_body(graph[loop].graphs["body"]))
 
 
 def fit_body(body: Graph) -> Graph:
-    """A body with the loops and conditionals in it made fit, and those in theirs."""
+    """Return a body with the loops and conditionals in it normalised, recursively."""
     if not any(n.op in ("while", "conditional") for n in body.nodes):
         return body
     body = _without_conditionals(body)
@@ -45,7 +45,7 @@ def _loops(graph: Graph) -> list[Node]:
 
 
 def _with_known_counts(body: Graph) -> Graph:
-    """The body with constants for what counted a loop's steps, where it is read behind the loop."""
+    """Return the body with constants for the induction variables of inner loops where they are read after the loop."""
     known: dict[int, Node] = {}
     for n in body.nodes:
         if n.op == "get-tuple-element" and body[n.operands[0]].op == "while":
@@ -62,7 +62,7 @@ def _with_known_counts(body: Graph) -> Graph:
 
 
 def _without_conditionals(body: Graph) -> Graph:
-    """The body with a loop of at most one step for each branch of each conditional that a loop can stand for."""
+    """Return the body with a loop of at most one iteration for each branch of each conditional that allows it."""
     if not any(n.op == "conditional" for n in body.nodes):
         return body
     builder = Builder(body.name)
@@ -93,7 +93,7 @@ def _is_fit(body: Graph, node: Node) -> bool:
 
 
 def _chosen(builder: Builder, node: Node, operands: Sequence[int]) -> list[int]:
-    """The results of a conditional: each branch's loop hands on what the one before has left."""
+    """Return the results of a conditional: each branch's loop starts from the results of the loop before it."""
     types = tuple(t for t in _types(node) if isinstance(t, TensorType))
     outside = replace(node, kernel="")
     values = [_zeros(builder, outside, t) for t in types]
@@ -119,7 +119,7 @@ def _zeros(builder: Builder, origin: Node, type_: TensorType) -> int:
 
 
 def _is_asked(builder: Builder, origin: Node, choice: int, branch: int, last: int) -> int:
-    """Whether a conditional asks for a branch: an index outside of all asks for the last."""
+    """Return the predicate of whether a conditional selects a branch: an out-of-range index selects the last."""
     if builder[choice].tensor.dtype == "pred":
         return choice if branch else builder.derive(origin, "not", _TRUTH, [choice])
 
@@ -133,7 +133,7 @@ def _is_asked(builder: Builder, origin: Node, choice: int, branch: int, last: in
 
 
 def _once(branch: Graph, types: Sequence[TensorType]) -> Graph:
-    """A branch as a step after which none follows."""
+    """Return a branch as the body of a loop that ends after one iteration."""
     branch = fit_body(branch)
     builder = Builder(branch.name)
     for type_ in (_TRUTH, *types):

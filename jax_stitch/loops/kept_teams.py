@@ -1,5 +1,5 @@
-"""The teams of loops, kept while their program is planned: a loop is asked for its teams where the graph around it is
-made fit for them, and again when all loops have been.
+"""A cache of the teams of loops while their program is planned: they are needed while the graph around a loop is
+normalised, and again after all loops are.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from jax_stitch.ir.nest import LIKELY_TRIPS
 from jax_stitch.ir.team import TeamLoop
 
 Made = TeamLoop | str
-"""The teams of a loop, or why there are none."""
+"""The teams of a loop, or the reason why there are none."""
 
 _teams: Results[tuple[Hashable, Hashable], tuple[Made, tuple[int, ...]]] = Results()
-"""Teams by how they are asked for and what is around the loop, with the values outside that they read."""
+"""Teams by how they are asked for and by the loop's surroundings, with the ids of the outside values that they use."""
 
 
 def kept(graph: Graph, node: Node, asked: Hashable, make: Callable[[], Made]) -> Made:
-    """What ``make`` says of a ``while`` of ``graph``, or has said of one that has the same body and about the same
-    around it; ``asked`` is how its teams are to be.
+    """Return the result of ``make`` for a ``while`` of ``graph``, or the cached one of a loop with the same body and
+    equivalent surroundings, renumbered; ``asked`` is the key of the kind of teams.
     """
     around = _around(graph, node)
     found, key = _teams.of(node.graphs["body"]), (asked, around)
@@ -37,7 +37,7 @@ def kept(graph: Graph, node: Node, asked: Hashable, make: Callable[[], Made]) ->
 
 
 def _readers(graph: Graph, node: Node) -> Mapping[int, int]:
-    """What reads each carried value after the loop, by number; of other readers by how many they are, below zero."""
+    """Return the reader of each carried value after the loop, by its number; other readers have negative keys."""
     if isinstance(node.type, TensorType):
         return {0: node.id}
     readers: dict[int, int] = {}
@@ -48,7 +48,7 @@ def _readers(graph: Graph, node: Node) -> Mapping[int, int]:
 
 
 def _around(graph: Graph, node: Node) -> Hashable:
-    """What the roles of the values that a loop carries depend on outside its body."""
+    """Return a key of all outside the body that the roles of the carried values depend on."""
     operands = node.operands
     starts = tuple(
         n.literal.tobytes() if n.literal is not None and not n.literal.ndim else b""
@@ -56,7 +56,7 @@ def _around(graph: Graph, node: Node) -> Hashable:
     )
     same = tuple(map(operands.index, operands))
     trips = node.attributes.get("trip_count")
-    # Where nobody knows how many trips there are, what is around the loop is compared with what is in it.
+    # With an unknown trip count, values of the surrounding graph are compared with those of the body.
     whole = graph if trips is None else None
     told = trips, node.attributes.get(LIKELY_TRIPS), node.id in graph.result_set, node.graphs.get("condition")
     return starts, same, tuple(_readers(graph, node)), told, whole, isinstance(node.type, TensorType)

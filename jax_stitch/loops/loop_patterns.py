@@ -1,5 +1,5 @@
-"""Which loops become kernels: those that a thread runs by itself, and those that are estimated faster in teams than as
-XLA runs them.
+"""The choice of loops that become kernels: those that a thread runs by itself, and those that are estimated faster in
+teams than as XLA runs them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from jax_stitch.loops.team_cost import nest_seconds, nests_gain, team_seconds
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
 
 TEAM_GAIN = 1.05
-"""By what factor teams have to be estimated faster than threads alone, whose values stay in registers."""
+"""The factor by which teams have to be estimated faster than threads alone, whose values stay in registers."""
 
 
 THREAD_GAIN = 0.5
-"""By what factor threads of many rows have to be estimated faster than XLA's kernels: their estimate is twice what they
-take, or more.
+"""The factor by which loops in threads of many rows have to be estimated faster than XLA's kernels. It is below 1,
+since their estimate is twice their real time, or more.
 """
 
 
 def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
-    """A pattern for every loop of ``graph`` that is worth a kernel: a thread for each row, else a team of threads."""
+    """Return a pattern for each loop of ``graph`` that is worth a kernel: a thread for each row, else a team."""
     in_threads = _in_threads(graph, device, are_fit=True)
     taken = {i for p in in_threads.patterns for i in p.nodes}
     patterns, refused = list(in_threads.patterns), dict(in_threads.refused)
@@ -57,7 +57,7 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
 
 
 def _why_not(graph: Graph, node: Node, device: Device) -> str:
-    """Return what keeps a loop from teams once it is normalised; or nothing."""
+    """Return the reason why a loop has no teams even when it is normalised, or an empty string."""
     loop = _normalised(graph, node, device)
     try:
         best_team(loop.graph, loop.node, loop.body, device)
@@ -74,9 +74,9 @@ _threads: Results[Device, tuple[ThreadLoops, list[Pattern]]] = Results()
 
 
 def _in_threads(graph: Graph, device: Device, *, are_fit: bool = False) -> ThreadLoops:
-    """The loops that a thread runs by itself, less those that are faster in teams on a CPU: there a thread does one
-    element after the other where a team of one takes them as vectors, once for all rows. Where loops ``are_fit`` for
-    teams as they are, only what teams do run is left to them.
+    """Return the loops that a thread runs by itself, without those that are faster in teams on a CPU: a thread computes
+    its elements one by one, a team of one thread in vectors, once for all rows. With ``are_fit`` the loops are already
+    normalised, and only those that teams can really run are left out.
     """
     loops, for_teams = _threads.get(graph, device, lambda: _by_time(graph, device))
     if are_fit and for_teams:
@@ -86,7 +86,7 @@ def _in_threads(graph: Graph, device: Device, *, are_fit: bool = False) -> Threa
 
 
 def _by_time(graph: Graph, device: Device) -> tuple[ThreadLoops, list[Pattern]]:
-    """The loops that a thread can run by itself, and those of them that are faster in teams."""
+    """Return the loops that a thread can run by itself, and those of them that are faster in teams."""
     loops = thread_loops(graph, device)
     if not device.target.lanes_are_vectors:
         return loops, []
@@ -99,7 +99,7 @@ def _by_time(graph: Graph, device: Device) -> tuple[ThreadLoops, list[Pattern]]:
 
 
 def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
-    """Whether teams run all loops of a pattern, and not XLA some of them."""
+    """Return whether teams run all loops of a pattern, so that none is left to XLA."""
     try:
         for node in _whiles(graph, pattern):
             best_team(graph, node, node.graphs["body"], device)
@@ -123,7 +123,7 @@ def _nest(pattern: Pattern) -> Nest:
 
 
 def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
-    """By the work of all cores together: both ways spread rows over them."""
+    """Return whether a pattern is faster in teams, by the work of all cores: both ways distribute rows over them."""
     limit = nest_seconds(_nest(pattern), device) / TEAM_GAIN
     taken = 0.0
     for node in _whiles(graph, pattern):
@@ -139,8 +139,8 @@ def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
 
 
 def prepared(graph: Graph, device: Device) -> Graph:
-    """Return the graph in which the loops that no thread can run by itself, and that are worth running in teams, are
-    fit for it: the sums that they carry taken out, and what is made for their steps taken in.
+    """Return the graph in which the loops that are worth running in teams, and that no thread can run by itself, are
+    normalised: sums that they carry are moved out, and what is computed for their iterations is moved in.
     """
     if not whiles(graph):
         return graph
@@ -156,5 +156,5 @@ def prepared(graph: Graph, device: Device) -> Graph:
         except NotForTeams:
             continue
         rewritten, is_fit = improved.graph, True
-    # Products that XLA has joined stay so where no loop gains from having them apart.
+    # Products that XLA has joined stay joined where no loop gains from separate ones.
     return rewritten if is_fit else graph

@@ -1,8 +1,8 @@
-"""Products of one row of which everybody reads a part, as products of these parts.
+"""Splitting of one-row products whose readers each slice a part, into products of these parts.
 
-The gates of a recurrent cell are one product, cut up afterwards: each part is read at other places than it was made,
-so that a team caches all of it first, and what comes after is a sweep of its own. Made part by part, a place has what
-it needs of all gates, and the cell is one sweep: nothing is cached between, and threads that help meet half as often.
+The gates of a recurrent cell are one product, sliced afterwards: each part is read at other places than it is computed,
+so a team caches the whole product first, and its readers are another sweep. Computed part by part, a place has its
+values of all gates, and the cell is one sweep: nothing is cached between, and helping threads meet half as often.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 LEAST_PART = 16
-"""Places of a part: a vector of them."""
+"""The least number of places of a part: one vector."""
 
 MOST_PARTS = 8
 
@@ -23,7 +23,7 @@ _SIDES = "lhs", "rhs"
 
 
 def with_products_of_parts(graph: Graph, loop: int) -> Graph:
-    """Return the graph with such products in the body of the ``while`` node ``loop`` made part by part."""
+    """Return the graph with such products in the body of the ``while`` node ``loop`` computed part by part."""
     body = graph[loop].graphs["body"]
     cut = {
         i for n in body.nodes if n.op == "slice" and (i := n.operands[0]) not in body.result_set and _is_cut(body, i)
@@ -34,7 +34,7 @@ def with_products_of_parts(graph: Graph, loop: int) -> Graph:
 
 
 def _is_cut(body: Graph, i: int) -> bool:
-    """Whether a value of one row is made of products, and read in parts alone."""
+    """Return whether a value of one row is computed from products, and all its readers slice it."""
     users = [body[u] for u in body.users[i]]
     if not 1 < len(users) <= MOST_PARTS or any(u.op != "slice" or not _is_part(body, u) for u in users):
         return False
@@ -50,7 +50,7 @@ def _is_part(body: Graph, slice_: Node) -> bool:
 
 
 def _is_made_of_products(body: Graph, i: int) -> bool:
-    """Whether there is a product among what is computed for nobody but this value, place by place."""
+    """Return whether a product is among the values computed for this one alone, place by place."""
     node = body[i]
     if node.op == "dot":
         return _free_side(body, node) is not None
@@ -68,13 +68,13 @@ def _is_followed(body: Graph, node: Node) -> bool:
 
 
 def _axis(tensor: TensorType) -> int | None:
-    """The only dimension of a row that has several places."""
+    """Return the only dimension with several places; None unless the tensor is a single row."""
     axes = [d for d, n in enumerate(tensor.dims) if n > 1]
     return axes[0] if len(axes) == 1 else None
 
 
 def _free_side(body: Graph, dot: Node) -> tuple[int, int] | None:
-    """The operand that a row of products runs along, and its dimension that is not summed up."""
+    """Return the operand whose free dimension is the axis of a one-row product, and that dimension; None otherwise."""
     if dot.attributes.get("lhs_batch_dims") or _axis(dot.tensor) is None:
         return None
     for side, name in enumerate(_SIDES):
@@ -87,7 +87,7 @@ def _free_side(body: Graph, dot: Node) -> tuple[int, int] | None:
 
 
 class _Parts:
-    """A body rewritten with the parts of some values in the place of slices of them."""
+    """The rewrite of a body: slices of some values are replaced by separately computed parts."""
 
     def __init__(self, body: Graph, cut: set[int]):
         self._body, self._cut = body, cut

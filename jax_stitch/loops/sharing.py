@@ -1,4 +1,4 @@
-"""Sharing the places of a sweep out over threads: by an estimate of the time that its reductions take."""
+"""Distribution of the places of a sweep over threads, by an estimate of the time that its reductions take."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 MOST_ACCUMULATORS = 8
-"""Accumulators of one thread: with what they are computed from, they stay in registers."""
+"""The most accumulators of one thread: they and their operands stay in registers."""
 
 SQUARE_ACCUMULATORS = 16
-"""The same where they are a square of places: what is read for one of its rows or columns serves the whole of it."""
+"""The same for a square tile of places: a value read for one of its rows or columns serves all places in it."""
 
 COMPUTED_ACCUMULATORS = 2
-"""Accumulators on a CPU where lanes go along the steps and each accumulator's terms are computed for it alone: two
-hide what an addition takes, and more are only more text to compile.
+"""The most accumulators on a CPU where lanes go along the reduced steps and the terms of each are computed for it
+alone: two hide the latency of an addition, and more only lengthen the text to compile.
 """
 
 HEAVY_CLOCKS = 20
-"""Of a warp in a division or a function."""
+"""Clocks of a warp for a division or a function."""
 
 VECTOR_CLOCKS, SCALAR_CLOCKS = (0.5, 19.0), (0.5, 6.0)
-"""What an operation takes a CPU, and what a division or a function takes: for a vector of places, and for one place
+"""Clocks of a CPU for a simple operation, and for a division or a function: on a vector of places, and on one place
 alone. Measured.
 """
 
 FUNCTION_CLOCKS = 40.0
-"""Until a vector's function is known that others wait for."""
+"""Latency of a function of a vector that other operations wait for."""
 
 
 STEP_CLOCKS = 4.0
-"""Of a step of a loop in another's body, whatever it does."""
+"""Clocks of one iteration of an inner loop beside its sweeps."""
 
 UNROLLED, UNROLLED_RATE, ADDITION_CLOCKS = 128, 4, 4.0
-"""Products of a sweep of which a host compiler makes straight code, how many of them a clock does, and what each waits
-for the one before in its sum.
+"""The most products of a sweep that a host compiler unrolls fully, how many of them run in a clock, and the latency of
+each addition to their sum.
 """
 
 
@@ -126,7 +126,7 @@ def _blocks(loop: TeamLoop, sweep: Sweep, device: Device) -> list[Sharing]:
 
 
 def _taken(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Callable[[Sweep], float]:
-    """Return the clocks of a sweep's reductions in a sharing; on a CPU, group by group with what lies between."""
+    """Return a function of a sweep's sharing to the clocks of its reductions; on a CPU, group by group."""
     groups = step_groups(loop, sweep, threads)
     widest = max(map(len, groups))
     if not device.target.lanes_are_vectors:
@@ -183,7 +183,7 @@ def _options(sweep: Sweep, widest: int, steps: int, device: Device, most_split: 
 
 
 def _step_reads(loop: TeamLoop, sweep: Sweep) -> Iterator[StepRead]:
-    """Return the reads of one step of the sweep's reductions."""
+    """Yield the reads of one step of the sweep's reductions."""
     body, cached = loop.body, loop.cached
     row = row_index(loop.rows)
     digits = [var(f"d{k}", size) for k, size in enumerate(sweep.sizes)]
@@ -203,7 +203,7 @@ def _step_reads(loop: TeamLoop, sweep: Sweep) -> Iterator[StepRead]:
 
 
 def _bytes_read(loop: TeamLoop, array: int, strides: Sequence[int | None], counts: Sequence[int]) -> int:
-    """Of an array that is gone over again and again: all of it, or what a team reads of it in a loop of one step."""
+    """Return the bytes of an array that a sweep reads: the whole array, or in a loop of one iteration the part read."""
     whole = node_bytes(loop.body[array])
     if loop.trips != 1:
         return whole
@@ -260,8 +260,8 @@ def _inner_clocks(loop: TeamLoop, device: Device) -> float:
 
 
 def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: int) -> float:
-    """What a CPU takes to compute the terms of sums from what is cached and read, with ``batches`` vectors of places or
-    vectors of steps.
+    """Return the clocks of a CPU to compute the terms of sums from cached and loaded values, with ``batches`` vectors
+    of places or vectors of steps.
     """
     body, clocks_of_all, split = loop.body, 0.0, sweep.sharing.split
     for r in sweep.reduces:
@@ -288,7 +288,7 @@ def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[float, fl
     here = {w.slot for w in sweep.writes if w.target is Target.INTERMEDIATE}
     cached = {i: b for i, b in loop.cached.items() if i not in here}
     if device.target.lanes_are_vectors:
-        # What nobody caches, since one sweep makes and reads it, is computed there like the rest.
+        # An intermediate that no sweep caches, since one sweep computes and reads it, is computed there like the rest.
         cached = {i: b for i, b in cached.items() if i not in loop.intermediates or i in _written(loop)}
     outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in cached]
     sums = {i for i in loop.intermediates if contraction(loop.body, i)}
@@ -323,8 +323,8 @@ def _time(
 
 
 def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:
-    """The reductions of a sweep that go through their steps together: all that have as many; on a CPU, where a group is
-    as fast as its registers are few, only those that read the same.
+    """Return the reductions of a sweep in groups that go through their steps together: all of equal step count; on a
+    CPU, where a group is fast if it needs few registers, only those that share an operand.
     """
     groups: list[list[int]] = []
     for r in sweep.reduces:
@@ -340,7 +340,7 @@ def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:
 
 
 def _tiles(access: StepRead, sweep: Sweep) -> int:
-    """Return how often a thread reads for its tile."""
+    """Return the number of reads of a thread for its tile in one step."""
     sharing = sweep.sharing
     rows = sharing.tile if sharing.tile > 1 and access.strides[sharing.tiled] != 0 else 1
     return rows * (sharing.wide if sharing.wide > 1 and access.strides[sharing.lane] != 0 else 1)
@@ -354,10 +354,10 @@ def _vector_loads(access: StepRead, sweep: Sweep) -> float:
 
 
 def _warp_clocks(access: StepRead, sweep: Sweep) -> float:
-    """Return the clocks of a multiprocessor for a warp's read: of its sectors through level 2, of its banks."""
+    """Return the clocks of a multiprocessor for a warp's read, by its bank conflicts or its sectors in level 2."""
     places = _warp_places(sweep)
     if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):
-        return 4.0 * _tiles(access, sweep)  # Somewhere.
+        return 4.0 * _tiles(access, sweep)  # The addresses have no constant stride.
     strides = [stride or 0 for stride in access.strides]
     addresses = {sum(d * stride for d, stride in zip(at, strides, strict=True)) for at in places}
     if access.is_shared:
@@ -368,7 +368,7 @@ def _warp_clocks(access: StepRead, sweep: Sweep) -> float:
 
 
 def _warp_places(sweep: Sweep) -> tuple[tuple[int, ...], ...]:
-    """Return what the threads of a warp read first: the digits of the domain, and the step."""
+    """Return the first coordinates of each thread of a warp: the digits of its place, and the reduced step."""
     sharing, rank = sweep.sharing, len(sweep.sizes)
     lane = sharing.lane % rank if rank else 0
     others = [d for d in range(rank) if d != lane]

@@ -1,4 +1,4 @@
-"""How long a loop takes in teams and as XLA runs it, by estimate."""
+"""Estimates of the time of a loop in teams and as XLA runs it."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from jax_stitch.loops.weights import plain_weight, xla_weight
 from jax_stitch.operations import ELEMENTWISE
 
 GRID_BARRIER_SECONDS = 1.1e-6
-"""Until all blocks of a launch have met: measured on an H200."""
+"""Seconds of a barrier of all blocks of a launch. Measured on an H200."""
 
 PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
-"""Elements of a product that one of XLA's blocks computes, and the least steps that it shares out over blocks."""
+"""Elements of a product that one of XLA's blocks computes, and the fewest steps that XLA splits over several blocks."""
 
 VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
-"""Multiplications per clock of a CPU, one core of it, in XLA's products of a matrix and a vector: summed along the
-matrix's rows, along its columns, or inside a fusion, element by element. Measured.
+"""Multiplications per clock of one core of a CPU in XLA's products of a matrix and a vector: summed along the matrix's
+rows, along its columns, or inside a fusion, element by element. Measured.
 """
 
 PACK_CLOCKS, SHARED_PRODUCT = 1.0, 1 << 23
-"""What XLA:CPU takes to copy an element of a product's left operand into the order in which it reads that, and
-multiplications up to which one core does a product by itself. Measured inside loops; a narrow product is mostly copies.
+"""Clocks of XLA:CPU to pack an element of a product's left operand into its reading order, and the most
+multiplications of a product that one core computes alone. Measured inside loops; a narrow product is mostly packing.
 """
 
 TREE_STEPS, TREE_CLOCKS = 32, 16.0
-"""XLA:CPU reduces what is longer window by window of so many elements, and then the windows' results. What an element
-takes it then: measured, six nanoseconds.
+"""The window of XLA:CPU's tree reductions, and the clocks of an element in one: it reduces longer dimensions window by
+window of so many elements, and then the windows' results. Measured: six nanoseconds.
 """
 
 IN_ONE_KERNEL_SECONDS = {
@@ -51,23 +51,23 @@ IN_ONE_KERNEL_SECONDS = {
     "summed": 2.3e-10,
     "multiplied": 1e-10,
 }
-"""What a loop that XLA:CPU compiles as one kernel takes for a step; in it, for each of XLA's fusions, of single
-elements or of more; for each division or function until its first result is there, and for a division of single
-elements; and for each element of an operation, of what a fusion reads or writes, of what a reduction sums up, and of
-what a product multiplies. Measured with jaxlib 0.12, which makes vectors of most.
+"""Seconds in a loop that XLA:CPU compiles as one kernel: of an iteration ("step"); of a fusion of single elements or of
+more ("single", "kernel"); the latency of a function, and of a division of single elements; of each element of a simple
+or heavy operation; of each element that a fusion reads or writes ("moved"), that a reduction sums up, and that a
+product multiplies. Measured with jaxlib 0.12, which vectorises most.
 """
 
 CALL_SECONDS = 2.5e-7
-"""What a call of a kernel takes on a CPU."""
+"""Seconds of a kernel call on a CPU."""
 
 BLOCK_MARGIN = 1.4
-"""By what factor a loop whose products a CPU computes in blocks has to be estimated faster than the work of XLA's
-kernels: they are as fast as XLA's, so that there is less to be mistaken in.
+"""The factor by which a loop whose products a CPU computes in blocks has to be estimated faster than the work of XLA's
+kernels. Its products are as fast as XLA's, which leaves a smaller error of the estimate.
 """
 
 
 def _slowness(body: Graph, dot: Node, device: Device) -> float:
-    """How much longer a product takes than its operations at the device's peak."""
+    """Return the ratio of a product's time to that of its operations at the device's peak."""
     sizes = [body[o].tensor.size for o in dot.operands]
     if device.target.lanes_are_vectors and min(sizes) <= prod(steps_of(body, dot)):
         matrix = sizes.index(max(sizes))
@@ -77,7 +77,7 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
         way = "fused" if fused else ("columns" if by_columns else "rows")
         return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK[way]
     slowness = 1 / device.target.product_share
-    # A CPU's core starts two multiplications of vectors a clock.
+    # A CPU core starts two vector multiplications per clock.
     if not device.target.lanes_are_vectors:
         return slowness
     products = dot.tensor.size * prod(steps_of(body, dot))
@@ -100,19 +100,19 @@ def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
 
 
 def _ends_seconds(loop: TeamLoop, device: Device) -> float:
-    """Return the seconds of copying what is updated in place to a team's memory and back, less XLA's one copy."""
+    """Return the seconds to copy values updated in place to a team's memory and back, without XLA's own copy."""
     return sum(2 * node_bytes(loop.body[c.next]) for c in loop.carried if c.placed) / device.memory_bandwidth
 
 
 def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
-    """Whether an iteration has products, and all are computed in blocks."""
+    """Return whether an iteration has products, and all are computed in blocks."""
     sweeps = [p for group in shared_out(loop, device)[1] for p in group]
     products = [p for p in sweeps if any(loop.body[r].op == "dot" for r in p.reduces)]
     return bool(products) and all(p.sharing.chunk for p in products)
 
 
 def team_seconds(loop: TeamLoop, device: Device) -> float:
-    """One iteration of all teams of ``loop``."""
+    """Return the seconds of one iteration of all teams of ``loop``."""
     return _seconds.get(loop.body, (loop.inside, device), lambda: _team_seconds(loop, device))
 
 
@@ -131,14 +131,14 @@ def _team_seconds(loop: TeamLoop, device: Device) -> float:
 
 
 ROWS_OF_A_CORE = 256
-"""Rows of loops in threads that are worth another core."""
+"""Rows of loops in threads for which another core is used."""
 
 ROWS_OF_A_THREAD = 4096
-"""Of loops in threads of a CPU, about: what all rows share is done once for so many."""
+"""About the rows that a thread of a CPU runs: values that are uniform over the rows are computed once for them."""
 
 
 def nest_seconds(nest: Nest, device: Device) -> float:
-    """All iterations of loops in threads of a CPU: of vectors of rows, or of one row alone."""
+    """Return the seconds of all iterations of loops in threads of a CPU, in vectors of rows or of one row alone."""
     steps = nest.steps / len(nest.loops)
     each = SCALAR_CLOCKS if nest.rows == 1 else VECTOR_CLOCKS
     vectors = ceil(nest.rows / device.warp_size) * _clocks(each, nest.varying)
@@ -153,7 +153,7 @@ def _clocks(each: tuple[float, float], work: tuple[float, float]) -> float:
 
 
 def nests_gain(graph: Graph, nodes: Iterable[Node], nest: Nest, device: Device) -> float:
-    """Return how many times as fast as XLA's kernels loops in a CPU's threads are: those of ``nodes``, as ``nest``."""
+    """Return the speed-up of the loops ``nodes`` in a CPU's threads, as ``nest``, over XLA's kernels."""
     taken = 0.0
     for node in nodes:
         body = node.graphs["body"]
@@ -191,14 +191,14 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
 
 
 def _written(body: Graph, node: Node) -> int:
-    """Return the elements of a node that XLA computes: of an update in place those that are new."""
+    """Return the number of elements of a node that XLA computes: of an in-place update only the updated ones."""
     if not isinstance(node.type, TensorType):
         return 1
     return body[node.operands[1]].tensor.size if node.op == "dynamic-update-slice" else node.tensor.size
 
 
 def _moved(body: Graph) -> float:
-    """Return the elements that XLA's fusions read of each other and write."""
+    """Return the number of elements that XLA's fusions read from each other and write."""
     moved = 0.0
     for n in body.nodes:
         if not n.kernel or not isinstance(n.type, TensorType):
@@ -216,7 +216,7 @@ def _moved(body: Graph) -> float:
 
 
 def called_in(nodes: Iterable[Node]) -> Iterator[tuple[Node, Graph, float]]:
-    """The loops and conditionals among nodes, what they run, and how often, about: of branches each as likely."""
+    """Yield the loops and conditionals of nodes, their graphs, and about how often each runs: branches alike."""
     for n in nodes:
         if n.op == "while":
             yield n, n.graphs["body"], n.attributes.get("trip_count") or UNKNOWN_TRIPS
@@ -226,7 +226,7 @@ def called_in(nodes: Iterable[Node]) -> Iterator[tuple[Node, Graph, float]]:
 
 
 def xla_seconds(body: Graph, device: Device) -> float:
-    """One iteration of a loop as XLA runs it: its kernels one after the other."""
+    """Return the seconds of one iteration of a loop as XLA runs it: its kernels one after the other."""
     kernels = {n.kernel for n in body.nodes if n.kernel and not is_rematerializable(n)}
     dots = sum(n.op == "dot" for n in body.nodes)
     per_dot, per_kernel = device.target.product_step_seconds
@@ -238,7 +238,7 @@ def xla_seconds(body: Graph, device: Device) -> float:
 
 
 def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
-    """What XLA's kernels for some nodes take once they run."""
+    """Return the seconds of XLA's kernels for some nodes, without their launches."""
     products = elementwise = inner = 0.0
     nodes = tuple(nodes)
     weigh = xla_weight if device.target.lanes_are_vectors else plain_weight
@@ -256,13 +256,13 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
             light, heavy = weigh(n)
             elementwise += n.tensor.size * (light + 10 * heavy)
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
-    if device.target.lanes_are_vectors:  # One core does what is no product, and its reductions element by element.
+    if device.target.lanes_are_vectors:  # One core does all but products, and its reductions element by element.
         elementwise *= device.multiprocessors
     return inner + (products + elementwise) / rate
 
 
 def _reduce_clocks(body: Graph, node: Node, device: Device) -> float:
-    """Of an element of what XLA reduces, times the lanes of a vector."""
+    """Return XLA's clocks to reduce an element, times the lanes of a vector."""
     if not device.target.lanes_are_vectors:
         return 1.0
     dims = body[node.operands[0]].tensor.dims
@@ -271,8 +271,8 @@ def _reduce_clocks(body: Graph, node: Node, device: Device) -> float:
 
 
 def sum_seconds(graph: Graph, node: Node, device: Device) -> float:
-    """A product or reduction of ``graph`` as XLA's kernels: two where each sum is so long, and they are so few, that it
-    shares the sums out over several blocks.
+    """Return the seconds of a product or reduction of ``graph`` as XLA runs it: as two kernels where the sums are so
+    long and so few that XLA splits each over several blocks.
     """
     size, steps = node.tensor.size, prod(steps_of(graph, node))
     blocks = size / PRODUCT_TILE if node.op == "dot" else size / device.warp_size

@@ -1,7 +1,7 @@
-"""Loops inside a loop written out, step by step, where each is short and does little in a step.
+"""Full unrolling of inner loops with a small trip count and a small body.
 
-A team goes through the sweeps of one body; a recursion along an array in each step (a tridiagonal solve, a line search)
-would be a loop of its own there. Written out it is straight code: a compiler keeps what it carries in registers.
+A team runs the sweeps of one body. A recursion along an array in each iteration (a tridiagonal solve, a line search)
+would be an inner loop there. Unrolled, it is straight code: a compiler keeps its carried values in registers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 MOST_TRIPS, MOST_NODES = 128, 3000
-"""Steps of an inner loop, and operations of all steps of all of them."""
+"""The largest trip count of an inner loop, and the most operations of all unrolled inner loops together."""
 
 MOST_ELEMENTS = 16
-"""Of a value that a step computes: what takes long is no part of straight code."""
+"""The most elements of a value that an iteration computes: long work does not belong in straight code."""
 
 
 def with_inner_loops_written_out(graph: Graph, loop: int) -> Graph:
-    """Return the graph with all ``while`` nodes in the body of ``loop`` written out, if all of them can be."""
+    """Return the graph with all ``while`` nodes in the body of ``loop`` unrolled, if all of them can be."""
     node = graph[loop]
     body = node.graphs["body"]
     inner = [n for n in body.nodes if n.op == "while"]
@@ -72,7 +72,7 @@ def _written_out(body: Graph, roles: Mapping[int, Roles]) -> Graph:
 
 
 def _steps(builder: Builder, loop: Node, operands: list[int], roles: Roles) -> dict[int, int]:
-    """All steps of a loop, and what it leaves by number."""
+    """Add all iterations of a loop, and return the ids of its results by their number."""
     body, trips = roles.body, roles.trips or 0
     number = {p: k for k, p in enumerate(body.parameters)}
     values = {k: operands[k] for k in roles.values}
@@ -99,7 +99,7 @@ def _steps(builder: Builder, loop: Node, operands: list[int], roles: Roles) -> d
 
 
 def _kernel_of(n: Node, step: int) -> str:
-    """XLA runs an operation's kernel once for each step."""
+    """Return the name of an operation's kernel in an iteration: XLA runs it once for each."""
     return f"{n.kernel}{STAGE}{step}" if n.kernel else ""
 
 
@@ -111,7 +111,7 @@ def _count(builder: Builder, counter: Node, step: int) -> int:
 
 
 def _joined(builder: Builder, loop: Node, pieces: Mapping[int, int], update: Node, at: Index) -> int:
-    """An array of all steps' slices, each at its place."""
+    """Add the array of the slices of all iterations, each at its place, and return its id."""
     ordered = [pieces[place] for place in sorted(pieces)]
     axis = next((d for d, start in enumerate(at) if not start.is_const), update.tensor.dims.index(1))
     dims = tuple(len(ordered) if d == axis else n for d, n in enumerate(update.tensor.dims))

@@ -1,4 +1,4 @@
-"""A scheduled kernel: how each pattern's work is laid over blocks, rows and lanes, and where cached values live."""
+"""The scheduled kernel: how each pattern's work is split over blocks, rows and lanes, and where cached values live."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Order(Enum):
-    """Which of a block's two thread coordinates runs fastest, so that neighbours in a warp read neighbours in
+    """The thread coordinate of a block that varies fastest, chosen so that neighbours in a warp read neighbours in
     memory.
     """
 
@@ -31,14 +31,14 @@ class Order(Enum):
 
 
 class Split(Struct, frozen=True):
-    """``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block does ``sequence`` groups
-    of rows in turn. With ``cluster`` above 1, it is a cluster of as many blocks that has those lanes, of one row.
+    """The split of ``rows`` rows over ``blocks`` blocks of ``rows_per_block`` x ``lanes`` threads; a block takes
+    ``sequence`` groups of rows in turn. With ``cluster`` above 1, a cluster of so many blocks has the lanes of one row.
     """
 
     rows: int
     period: int
-    """No group of rows goes across a multiple of it: where a dimension ends that the rows run along (all rows where
-    that does not matter).
+    """No group of rows crosses a multiple of it: the end of a dimension that the rows run along (all rows where that
+    does not matter).
     """
     rows_per_block: int
     lanes: int
@@ -46,21 +46,21 @@ class Split(Struct, frozen=True):
     sequence: int
     blocks: int
     cluster: int = 1
-    """Blocks of a launch that take a row together: neighbours, which reach each other's shared memory."""
+    """Neighbouring blocks of a launch that take a row together, with access to each other's shared memory."""
     row_vector: int = 1
-    """Neighbouring rows that one thread has."""
+    """Neighbouring rows per thread."""
 
     @property
     def threads(self) -> int:
-        """Of a block of the launch."""
+        """Return the threads of a block of the launch."""
         return self.rows_per_block * self.lanes // (self.cluster * self.row_vector)
 
     def per_lane(self, size: int) -> int:
-        """How many of ``size`` places of a row a lane has at most."""
+        """Return the most of ``size`` places of a row that a lane has."""
         return ceil(size / self.lanes)
 
     def own_places(self, size: int) -> int:
-        """How many elements a block caches of what each thread caches at its own of ``size`` places of a row."""
+        """Return the elements that a block caches of a value that threads cache at their own of ``size`` places."""
         if self.cluster == 1:
             return self.rows_per_block * size
         return ceil(size / self.lanes) * self.threads
@@ -78,14 +78,14 @@ class Split(Struct, frozen=True):
 
 
 TOGETHER = 32
-"""Shares of a reduction that one lane combines in turn; of more, groups are combined first."""
+"""The most shares of a reduction that one lane combines serially; more are combined in groups first."""
 
 SUM_BLOCK = 32
-"""Elements of a block of a sum: what one accumulator takes in turn, where a thread reduces many."""
+"""Elements that one accumulator adds serially, as one block of a sum, where a thread reduces many."""
 
 
 class StorageKind(Enum):
-    """Where a value cached inside the kernel lives."""
+    """The place where a value cached inside the kernel lives."""
 
     ROW = "one register per row"
     SHARED = "shared memory, one array per row"
@@ -95,8 +95,8 @@ class StorageKind(Enum):
 
 
 class Storage(Struct, frozen=True):
-    """A cached value: ``size`` elements per row; ``offset`` in bytes from the start of the part's shared memory (where
-    it lives there).
+    """A cached value: ``size`` elements per row. ``offset`` is in bytes from the start of the part's shared memory, if
+    it lives there.
     """
 
     node: int
@@ -105,7 +105,7 @@ class Storage(Struct, frozen=True):
     size: int
     offset: int = 0
     index: Index = ()
-    """For values cached at a thread's own place: the index they are cached for."""
+    """For values cached at a thread's own place: the index of the cached elements."""
 
 
 class OncePass(Struct, frozen=True):
@@ -125,38 +125,37 @@ class LoopPass(Struct, frozen=True):
     partials: tuple[int, ...]
     caches: tuple[tuple[int, Index], ...] = ()
     uses: tuple[tuple[int, Index], ...] = ()
-    """Elements read from where an earlier pass cached them."""
+    """Elements that the pass reads from the cache of an earlier pass."""
     scans: tuple[int, ...] = ()
-    """Scans that the pass goes through. With any, the lanes go along the row in order, in batches of ``batch`` places
+    """Scans that the pass computes. With any, the lanes go along the row in order, in batches of ``batch`` places
     each.
     """
     backward: bool = False
-    """From the last place to the first."""
+    """True if the pass goes from the last place to the first."""
     batch: int = 1
     breaks: tuple[int, ...] = ()
-    """Where in a run of places conditions on the place change (concatenate, pad): each stretch is a loop of its own,
-    with nothing left to decide.
+    """The places in a run where conditions on the place change (concatenate, pad): each stretch between them is a loop
+    of its own, without branches.
     """
     keeps: tuple[int, ...] = ()
-    """Values that the pass computes for later ones to read at any place (``schedule/kept.py``)."""
+    """Values that the pass computes for later passes to read at any place (``schedule/kept.py``)."""
 
 
 def largest_divisor(of: int, most: int) -> int:
-    """The largest divisor of a number that is no larger than another."""
+    """Return the largest divisor of ``of`` that is at most ``most``."""
     return max((n for n in range(1, min(of, most) + 1) if of % n == 0), default=1)
 
 
 BANKS = 32
-"""Of shared memory, four bytes each."""
+"""Banks of shared memory, four bytes each."""
 
 
 class InnerReducePass(Struct, frozen=True):
-    """An inner reduction, which leaves several places of a row: lanes over ``size`` places, each reducing ``reduced``
-    elements in turn. Where several lanes share out the elements of each, ``size`` counts all their places,
-    ``shares`` of each that the reduction leaves: those of the first share, then of the second; a lane then has
-    ``vector`` neighbours of them at a time. Where the shares of a place are ``neighbours``, they are those of the first
-    place, then of the second. Where lanes go ``along`` what is reduced, ``size`` counts that, and ``reduced`` the
-    places that are left, one after the other.
+    """An inner reduction, which leaves several places of a row: lanes go over ``size`` places, each reducing
+    ``reduced`` elements serially. Where several lanes share the elements of a place, ``size`` counts ``shares`` for
+    each remaining place: all places of the first share, then of the second; a lane takes ``vector`` neighbours of them
+    at a time. With ``neighbours`` the order is all shares of the first place, then of the second. With ``along`` lanes
+    go along the reduced elements: ``size`` counts these, and ``reduced`` the remaining places, one after the other.
     """
 
     reduce: int
@@ -171,49 +170,49 @@ class InnerReducePass(Struct, frozen=True):
 
     @property
     def reduces(self) -> tuple[int, ...]:
-        """All reductions of the pass."""
+        """Return all reductions of the pass."""
         return self.reduce, *self.beside
 
     @property
     def left(self) -> int:
-        """Places of a row that the reduction leaves."""
+        """Return the number of places of a row that the reduction leaves."""
         return prod(self.reduced) if self.along else self.size // self.shares
 
     @property
     def groups(self) -> int:
-        """In how many groups shares are combined first; 1 where in none."""
+        """Return the number of groups in which shares are combined first; 1 where there are none."""
         return 1 if self.shares <= TOGETHER else largest_divisor(self.shares, TOGETHER)
 
     @property
     def share_stride(self) -> int:
-        """How far apart the shares of a lane's neighbouring places lie in shared memory: each has the banks that it
-        needs of those of as many lanes for itself, whether lanes are at vectors or at neighbouring places.
+        """Return the distance in shared memory between the shares of a lane's neighbouring places, in elements. It
+        avoids bank conflicts between lanes, at vectors as well as at neighbouring places.
         """
         each = self.size // self.vector
         return each + (BANKS // self.vector - each) % BANKS if self.vector > 1 else each
 
     @property
     def share_places(self) -> int:
-        """Elements of shared memory that the shares of a row take."""
+        """Return the elements of shared memory that the shares of a row take."""
         return (self.vector - 1) * self.share_stride + self.size // self.vector
 
     @property
     def in_blocks(self) -> bool:
-        """Whether the elements are so many that blocks of ``SUM_BLOCK`` are reduced by themselves first, for accuracy.
+        """Return whether blocks of ``SUM_BLOCK`` elements are reduced separately first, for accuracy.
 
-        The blocks' results stand in shared memory behind the reduction's own.
+        The results of the blocks follow the reduction's own in shared memory.
         """
         return not self.along and prod(self.reduced) > SUM_BLOCK and (self.shares == 1 or self.neighbours)
 
     @property
     def arrays_beside(self) -> int:
-        """How many arrays of all lanes' places stand behind a reduction's own: of its blocks, and of shares."""
+        """Return the number of arrays of all lanes' places after the reduction's own: of blocks, and of shares."""
         return self.in_blocks + self.neighbours
 
 
 class SortPass(Struct, frozen=True):
-    """A sort along the row's ``size`` places, of whose results ``first`` are read: its keys are computed place by place
-    and cached in shared memory, where the row's lanes put them in order.
+    """A sort along the row's ``size`` places; only the ``first`` results of it are read. Its keys are computed place by
+    place and cached in shared memory, where the row's lanes sort them.
     """
 
     sort: int
@@ -225,8 +224,8 @@ RowPass = OncePass | LoopPass | InnerReducePass | SortPass
 
 
 class Mailbox(Struct, frozen=True):
-    """A piece of each block's shared memory, ``offset`` bytes from its start, that the blocks of a cluster write to:
-    two places for each of them, of ``size`` bytes.
+    """A region of each block's shared memory, ``offset`` bytes from its start, that the blocks of a cluster write to:
+    two slots of ``size`` bytes for each of them.
     """
 
     offset: int
@@ -245,43 +244,43 @@ class Part:
     """Values cached at a thread's own place, by node and index."""
     shared_bytes: int
     reduction_bytes: int
-    """The first bytes of the shared memory, used by block reductions."""
+    """Bytes at the start of the shared memory that block reductions use."""
     mailbox: Mailbox | None = field(default=None, kw_only=True)
-    """Where a cluster takes each row: by what its blocks hand each other results of reductions."""
+    """The mailbox by which the blocks of a cluster exchange results of reductions, where a cluster takes each row."""
     composition: tuple[str, ...]
     periods: Mapping[int, int]
-    """By number of places: the runs in which loops over as many places go, where not in one."""
+    """The length of the runs in which loops over a number of places go, by that number, where not in a single run."""
     wide: bool = False
-    """Whether positions in some buffer need 64 bits."""
+    """True if positions in some buffer need 64 bits."""
     team: Team | None = None
-    """Where the part is a loop that teams of threads run."""
+    """The schedule of a loop that teams of threads run; None for other parts."""
     vectors: Mapping[int, int] = field(default_factory=dict)
-    """By number of places: how many neighbours a lane takes at a time in passes over as many, where more than one."""
+    """The neighbours that a lane takes at a time in passes over a number of places, by that number, where above one."""
     sum_block: int = SUM_BLOCK
-    """Elements that an accumulator of a pass takes in turn, and blocks that one of blocks takes, for accuracy."""
+    """Elements that an accumulator adds serially, and blocks that an accumulator of blocks adds, for accuracy."""
     ahead: bool = False
-    """Whether passes ask for the rows of the next place while they work on those of one: blocks that have a piece of
-    each line of memory, which a CPU does not foresee.
+    """True if passes prefetch the rows of the next place while they work on one: each block reads only a piece of every
+    line of memory, a pattern that a CPU does not predict.
     """
 
     @property
     def blocks(self) -> int:
-        """Blocks of a launch that work on the part; on a CPU, where no block waits for another, ``split`` has them."""
+        """Return the blocks of a launch that work on the part. On a CPU, where no block waits, they are the split's."""
         return self.split.blocks * self.split.cluster * (1 if self.team is None else self.team.loop.blocks)
 
     @property
     def spread(self) -> bool:
-        """Whether all blocks of a launch work on the part together."""
+        """Return whether all blocks of a launch work on the part together."""
         return self.team is not None and self.team.loop.blocks > 1
 
     def per_lane(self, size: int) -> int:
-        """How many of ``size`` places of a row a lane has at most, in whole vectors."""
+        """Return the most of ``size`` places of a row that a lane has, in whole vectors."""
         vector = self.vectors.get(size, 1)
         return ceil(size / (self.split.lanes * vector)) * vector
 
     @property
     def caches(self) -> bool:
-        """Whether results are cached in shared memory, beside what reductions need."""
+        """Return whether values are cached in shared memory, apart from those of reductions."""
         return any(
             s.kind in (StorageKind.SHARED, StorageKind.OWN_SHARED)
             for s in (*self.storage.values(), *self.own_storage.values())
@@ -289,15 +288,15 @@ class Part:
 
 
 class Residency(Struct, frozen=True):
-    """How a launch of several phases fits the device: its blocks wait for each other, so all of them run together."""
+    """The limits of a launch whose blocks wait for each other, so that all of them have to be resident together."""
 
     blocks: int
     """The most blocks of a launch."""
     per_multiprocessor: int
-    """Those that share a multiprocessor: what the registers of a thread have to leave room for."""
+    """Blocks that share a multiprocessor, which limits the registers of a thread."""
     last_block_from: int
-    """The first phase that is so small that the block that arrives last at the barrier before it does the rest;
-    the number of phases where there is none.
+    """The first phase so small that the last block to arrive at the barrier before it runs all later phases; the number
+    of phases where there is none.
     """
 
 
@@ -311,48 +310,48 @@ class ScheduledKernel:
     graph: Graph
     parts: tuple[Part, ...]
     asked: tuple[Template, ...] = field(default=(), kw_only=True)
-    """Schedules that parts were told to have."""
+    """Schedules that the user prescribed for parts."""
     residency: Residency | None = None
-    """Where there are several phases, or blocks that wait for each other in one."""
+    """The limits of a launch with several phases, or with blocks that wait for each other in one; None for others."""
     together: int | None = None
-    """How many blocks on a multiprocessor a thread's registers have to leave room for; None is the compiler's choice,
-    and where there is a ``residency`` that says it.
+    """Blocks per multiprocessor for which a thread's registers have to leave room. None leaves it to the compiler; a
+    ``residency`` takes precedence.
     """
     rows_are_loops: bool = field(default=False, kw_only=True)
-    """Whether a thread goes through the rows of a block in loops, as a CPU's does."""
+    """True if a thread goes through the rows of a block in loops, as on a CPU."""
 
     @property
     def phases(self) -> tuple[tuple[Part, ...], ...]:
-        """The parts between two barriers of all blocks."""
+        """Return the parts of each phase: those between two barriers of all blocks."""
         return tuple(tuple(group) for _, group in groupby(self.parts, lambda p: p.pattern.phase))
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """What is read and not written before by the kernel itself, by id."""
+        """Return the ids of the values that are read and not written before by the kernel itself, ascending."""
         return tuple(sorted({i for p in self.parts for i in p.pattern.inputs} - self.crossing))
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """All that is written, by id."""
+        """Return the ids of all values that are written, ascending."""
         return tuple(sorted({i for p in self.parts for i in p.pattern.outputs}))
 
     @property
     def crossing(self) -> frozenset[int]:
-        """What one phase writes and a later one reads."""
+        """Return the ids of the values that one phase writes and a later one reads."""
         written = {i: p.pattern.phase for p in self.parts for i in p.pattern.outputs}
         read = ((i, p.pattern.phase) for p in self.parts for i in p.pattern.inputs)
         return frozenset(i for i, phase in read if i in written and written[i] < phase)
 
     @property
     def bytes_read(self) -> int:
-        """Device memory read, each value once per phase."""
+        """Return the bytes of device memory read, each value once per phase."""
         return sum(
             node_bytes(self.graph[i]) for phase in self.phases for i in {i for p in phase for i in p.pattern.inputs}
         )
 
     @property
     def bytes_written(self) -> int:
-        """Device memory written."""
+        """Return the bytes of device memory written."""
         return sum(node_bytes(self.graph[i]) for i in self.outputs)
 
     @property
@@ -361,13 +360,13 @@ class ScheduledKernel:
 
     @property
     def blocks(self) -> int:
-        """Of a launch."""
+        """Return the blocks of a launch."""
         most = max(sum(p.blocks for p in phase) for phase in self.phases)
         return min(most, self.residency.blocks) if self.residency else most
 
     @property
     def cluster(self) -> int:
-        """Blocks of the clusters that the launch is made of."""
+        """Return the blocks of each of the launch's clusters."""
         return max(p.split.cluster for p in self.parts)
 
     @property
@@ -376,7 +375,7 @@ class ScheduledKernel:
 
     @property
     def composition(self) -> tuple[str, ...]:
-        """The composition schemes used, of "packing", "thread", "warp", "block", "cluster", "grid"."""
+        """Return the composition schemes used, of "packing", "thread", "warp", "block", "cluster", "grid"."""
         schemes = {c for p in self.parts for c in p.composition}
         if any(len(phase) > 1 for phase in self.phases):
             schemes.add("packing")

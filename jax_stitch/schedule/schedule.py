@@ -1,4 +1,4 @@
-"""FusionPlan's kernels -> scheduled kernels."""
+"""Scheduling: the kernels of a FusionPlan -> scheduled kernels."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def schedule(
     cluster: int = 1,
     fetch: bool = False,
 ) -> ScheduledKernel:
-    """Lays the patterns of one kernel over the device's threads and memories.
+    """Return the schedule of the patterns of one kernel on the device's threads and memories.
 
-    ``registers`` are those a thread of a GPU must be able to have: as few threads share a multiprocessor as that takes.
-    None leaves it to the compiler, which may spill. ``templates`` are schedules that parts have to have, by the parts'
-    names; raises ``TemplateError`` where one is not possible. A block then has the threads that they say. ``cluster``
-    is how many blocks are to take each row together, where the device, the kernel and its passes let them; ``fetch``
-    asks for rows that several passes go through to be copied to shared memory, where they can be.
+    ``registers`` is the number that each thread of a GPU has to have, which limits the threads per multiprocessor.
+    None leaves it to the compiler, which may spill. ``templates`` prescribe schedules for parts, by the parts' names,
+    and with them the threads of a block; raise ``TemplateError`` where one is not possible. ``cluster`` is the wanted
+    number of blocks per row, used where the device, the kernel and its passes allow it; with ``fetch``, rows that
+    several passes read are copied to shared memory, where possible.
     """
     kernel = [in_vectors(graph, p, device) for whole in kernel for p in divided(graph, whole, device)]
     clusters = clusters_of(graph, kernel, device, cluster)
@@ -93,7 +93,7 @@ def schedule(
         most = _power_of_two_at_most(device.registers_per_multiprocessor // registers)
         if (threads or _part(graph, kernel[0], device, None, (), clusters).split.threads) > most:
             threads = most
-    # What a phase has written is not copied so by a later one.
+    # Later phases fetch nothing: outputs of earlier phases cannot be copied in this way.
     parts = tuple(
         _part(graph, p, device, threads, asked, NONE if k else clusters, fetch and not p.phase)
         for k, p in enumerate(kernel)
@@ -101,7 +101,7 @@ def schedule(
     scheduled = ScheduledKernel(name, graph, parts, asked=asked, rows_are_loops=device.target.lanes_are_vectors)
     together = None
     if any(p.split.row_vector > 1 for p in parts) and scheduled.threads == device.threads_per_block:
-        together = 1  # A compiler may spill for the sake of a second block, of which there is none.
+        together = 1  # A compiler might spill to fit a second block, which never fits.
     if registers is not None:
         together = max(1, device.registers_per_multiprocessor // (registers * scheduled.threads))
     if not device.target.lanes_are_vectors and (kernel[-1].phase or any(p.spread for p in scheduled.parts)):
@@ -110,8 +110,8 @@ def schedule(
 
 
 def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...]:
-    """Other schedules that the part of ``kernel`` that moves most could have, for ``templates``: the nearest to its own
-    first. A loop has but one.
+    """Return other possible schedules, as ``templates``, of the part of ``kernel`` that moves most bytes, those nearest
+    to its own first. A loop has no others.
     """
     part = max(kernel.parts, key=lambda p: moved(kernel.graph, p))
     if part.pattern.loop is not None:
@@ -132,13 +132,13 @@ def alternatives(kernel: ScheduledKernel, device: Device) -> tuple[Template, ...
 
 
 _OTHER_ORDER = 3
-"""As how many times twice the threads another order of a block's threads counts."""
+"""The distance of another order of a block's threads, where doubling the rows or lanes counts as one."""
 
 
 def _threads(
     graph: Graph, kernel: Sequence[Pattern], device: Device, asked: Sequence[Template], clusters: Clusters
 ) -> int | None:
-    """Threads of a block that several patterns share; None where one has them for itself."""
+    """Return the threads of a block that several patterns share; None for a single pattern."""
     if device.target.lanes_are_vectors or len(kernel) == 1:
         return None
     if kernel[-1].phase:
@@ -154,9 +154,9 @@ def _power_of_two_at_most(n: int) -> int:
 
 
 def _common_threads(parts: Sequence[Part]) -> int:
-    """Threads of a block that parts share which would each choose their own: what those with partial results need,
-    where other threads have nothing to do; as few as there are schedulers of warps for beside a loop in threads, whose
-    rows are to spread; those of a team's loop, which takes longest; else the most.
+    """Return the threads of a block shared by parts that would each choose another number. Beside a loop in threads it
+    is one warp per scheduler, so that its rows spread; beside a team's loop, which takes longest, the team's; with
+    partial results the number that these need, since other threads would idle; else the most.
     """
     if any(isinstance(p.pattern.loop, Nest) for p in parts):
         return LOOP_THREADS
@@ -168,7 +168,7 @@ def _common_threads(parts: Sequence[Part]) -> int:
 
 
 LOOP_THREADS = 128
-"""Threads of a block that share their multiprocessor's time with no other warp of it."""
+"""Threads of a block with one warp for each scheduler of a multiprocessor."""
 
 
 def _part(
@@ -234,21 +234,21 @@ def _part(
 
 
 def _in_order(passes: Sequence[RowPass], own: Mapping[Element, Storage]) -> set[int]:
-    """Of how many places what is cached is in shared memory, or goes through it."""
+    """Return the numbers of places of values that are cached in shared memory or pass through it."""
     sizes = {s.size for s in own.values() if s.kind is StorageKind.OWN_SHARED}
     return sizes | {s.size for s in passes if isinstance(s, LoopPass) and s.partials}
 
 
 class _Ways(Struct, frozen=True):
-    """How a part could be laid out: its passes, and the splits they allow."""
+    """The possible layouts of a part: its passes, and the splits that they allow."""
 
     passes: tuple[RowPass, ...]
     cached: frozenset[int]
     partials: Sequence[int]
     group: int
-    """How many places of a row lie between those of neighbouring rows."""
+    """The number of places of a row that lie between those of neighbouring rows."""
     splits: Iterator[Split]
-    """The one that is chosen where nothing else is asked for, then all that are possible."""
+    """The default split, then all possible ones."""
 
 
 def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, clusters: Clusters) -> _Ways:
@@ -313,7 +313,7 @@ def _ways(graph: Graph, pattern: Pattern, device: Device, threads: int | None, c
 
 
 def _work_places(shape: PatternView, row_pass: RowPass, device: Device) -> int:
-    """The places of a row that lanes have work for in a pass: of a reduction that is shared out, what it reads."""
+    """Return the places of a row with work for lanes in a pass: on a GPU, all that an inner reduction reads."""
     places = places_of(shape, row_pass)
     if device.target.lanes_are_vectors or not isinstance(row_pass, InnerReducePass):
         return places
@@ -323,7 +323,7 @@ def _work_places(shape: PatternView, row_pass: RowPass, device: Device) -> int:
 def _is_one_vector(
     shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], places: int, order: Order, device: Device
 ) -> bool:
-    """Whether rows are so short that a thread reads and writes one at once, and nothing of it is reduced."""
+    """Return whether a thread reads and writes a whole row as one vector, and nothing in it is reduced."""
     if not all(isinstance(s, LoopPass) and not (s.reduces or s.scans or s.partials) for s in passes):
         return False
     rows = shape.pattern.rows
@@ -332,7 +332,7 @@ def _is_one_vector(
 
 
 def _bytes_again(graph: Graph, passes: Sequence[RowPass], walks: Sequence[Walk]) -> int:
-    """The bytes of what several passes over a row read, and of what the last of them write."""
+    """Return the bytes of inputs that several passes over a row read, with the writes of all but the first; or 0."""
     loops = [(s, w) for s, w in zip(passes, walks, strict=True) if isinstance(s, LoopPass)]
     read = [i for _, w in loops for i in {i for i, _ in w.loaded}]
     again = {i for i in read if read.count(i) > 1}
@@ -340,7 +340,7 @@ def _bytes_again(graph: Graph, passes: Sequence[RowPass], walks: Sequence[Walk])
 
 
 def _too_many_cached(shape: PatternView, partials: Sequence[int], split: Split, device: Device) -> bool:
-    """Whether the partial results of several rows at a time are more than the threads' registers hold."""
+    """Return whether the partial results of several rows at a time exceed the threads' registers."""
     if device.target.lanes_are_vectors or split.rows_per_block == 1:
         return False
     per_thread = [ceil(shape.operand_elements(shape.graph[i])[1] / split.lanes) for i in partials]
@@ -363,8 +363,8 @@ def _shared_too_large(
     device: Device,
     single_rows: bool = False,
 ) -> bool:
-    """Whether a block that does fewer rows at a time would fit better into shared memory; of ``single_rows``, whether
-    they do not fit.
+    """Return whether a block's rows exceed its shared memory. A block of a single row, which cannot be made smaller,
+    counts as fitting unless ``single_rows``.
     """
     if device.target.lanes_are_vectors or (split.rows_per_block == 1 and not single_rows):
         return False
@@ -373,11 +373,11 @@ def _shared_too_large(
 
 
 MOST_NARROW = 2**31 - 2**20
-"""Elements that 32-bit positions can address, with room for the threads past the end."""
+"""The most elements that 32-bit positions can address, with room for threads past the end."""
 
 
 def _is_wide(graph: Graph, pattern: Pattern) -> bool:
-    """Whether positions need 64 bits: also those in values that are never in memory, which reshapes go by."""
+    """Return whether positions need 64 bits. Values that are never in memory count: reshapes use positions in them."""
     types = [graph[i].type for i in (*pattern.inside, *pattern.inputs)]
     return any(t.size > MOST_NARROW for t in types if isinstance(t, TensorType))
 

@@ -1,4 +1,4 @@
-"""What each stage made, as text that people read and that can be compared with another run's line by line."""
+"""The result of each stage as text, readable and comparable line by line with that of another run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def stage_texts(stitched: Stitched) -> Mapping[str, Callable[[], str]]:
-    """Return by the name of each stage, and of ``PASSES``, what makes its text."""
+    """Return, by the name of each stage and of ``PASSES``, a function that returns its text."""
     texts = (
         lambda: stitched.capture.text,
         lambda: _text(graph_lines(stitched.captured_graph)),
@@ -43,7 +43,7 @@ def _text(lines: Iterator[str]) -> str:
 
 
 def _plan_lines(plan: FusionPlan) -> Iterator[str]:
-    """The plan, each kernel's patterns, and the graph with each operation's kernel beside it. XLA's own is ``xla``."""
+    """Yield the plan, each kernel's patterns, and the graph with each operation's kernel. XLA's kernels are ``xla``."""
     yield from str(plan).splitlines()
     where: dict[int, list[str]] = {}
     for k, kernel in enumerate(plan.kernels):
@@ -83,7 +83,7 @@ def _schedule_lines(kernel: ScheduledKernel, launches: int) -> Iterator[str]:
 
 
 def _pass_line(row_pass: RowPass) -> str:
-    """``LoopPass size=256 reduces=%3``: what a row pass has of its fields."""
+    """Return a row pass with its fields that are not empty, such as ``LoopPass size=256 reduces=%3``."""
     shown = ((name, _field(name, getattr(row_pass, name))) for name in row_pass.__struct_fields__)
     return " ".join([type(row_pass).__name__, *(f"{name}={text}" for name, text in shown if text)])
 

@@ -1,4 +1,4 @@
-"""The stages from a capture to what is compiled, with what is measured among them where that is asked for."""
+"""The stages from a capture to a program ready to compile, with measurements between them on request."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def stitch_and_tune(
     *,
     sparing: bool = False,
 ) -> Stitched:
-    """A captured function with its kernels for ``laid_out_for``, which run on ``device``; measured there if that is
-    attached. Raises what ``stitch_capture`` raises; where it is ``sparing``, what ``worthwhile`` does.
+    """Stitch a captured function with kernels for ``laid_out_for`` that run on ``device``, and tune them there if it is
+    attached. Raise the errors of ``stitch_capture``, and with ``sparing`` those of ``worthwhile``.
 
-    Where all is to be tried and the planner is the default, the plans of the others are among it: that of "ilp" for
-    graphs that it is done with in seconds.
+    With ``Autotune.ALL`` and the default planner, the plans of other planners compete: that of "ilp" only for graphs
+    that it plans in seconds.
     """
 
     @seldom()
@@ -53,11 +53,11 @@ def stitch_and_tune(
             made = in_place(planned(planner))
             forget()
             return fit(made, target_of(device))
-    from jax_stitch.tune.tuner import tune  # It runs them, by JAX.
+    from jax_stitch.tune.tuner import tune  # Imported only here: it imports JAX.
 
     first = fitted(planner)
     others: list[PlannerName] = []
     if autotune is Autotune.ALL and planner is PlannerName.BEAM and not templates:
         others = [PlannerName.SPAN, *([PlannerName.ILP] if len(first.plan.graph) <= LARGEST else [])]
-    # Kernels are measured on arrays of their own, which they must not write over.
+    # Kernels are measured on their own input arrays, which must not be overwritten: in-place writes come last.
     return in_place(tune(first, device, autotune, {name: fitted(name) for name in others}))

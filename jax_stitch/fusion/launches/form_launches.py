@@ -1,4 +1,4 @@
-"""From chosen patterns to kernels: packed into launches, composed in phases, with what each reads settled."""
+"""Forming of kernels from chosen patterns: packed into launches, composed in phases, with each one's reads settled."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _kernels: Results[tuple[Outcome, Device, bool], tuple[Kernel, ...]] = Results()
 
 
 def kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, ...]:
-    """The kernels of what a planner has chosen; without ``packs`` its groups of patterns are the launches.
+    """Return the kernels of a planner's outcome; without ``packs`` its groups of patterns are the launches.
 
-    Which values kernels read is chosen once they are known; what XLA would then have to make for them is packed too.
-    Asked again of the outcome that is taken: kept while its graph is planned.
+    The values that kernels read are chosen once the kernels are known; values that XLA would then have to compute for
+    them are packed too. The result is cached while the graph is planned.
     """
     key = outcome, device, packs
     return _kernels.get(outcome.graph, key, lambda: _kernels_of(outcome, device, packs))
@@ -56,12 +56,12 @@ def _kernels_of(outcome: Outcome, device: Device, packs: bool) -> tuple[Kernel, 
 
 
 def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """The kernels, less those that would wait for themselves: by a value that too many places of one read, which XLA
-    makes of what another writes.
+    """Return the kernels without those that would close a dependence cycle: a kernel reads a value, instead of
+    recomputing it at too many places, that XLA computes from another kernel's result.
     """
     if can_be_launched(graph, kernels):
         return kernels
-    # What has partial results cannot be left to XLA by itself.
+    # XLA cannot take over a kernel with partial results alone.
     bound = [k for k in kernels if any(graph[i].op == PARTIAL for p in k for i in (*p.nodes, *p.inputs))]
     kept = list(bound)
     for kernel in kernels:
@@ -71,7 +71,7 @@ def _launchable(graph: Graph, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]
 
 
 def _left_for(outcome: Outcome, kernels: Sequence[Kernel]) -> set[int]:
-    """What XLA would have to make for these kernels, which read it."""
+    """Return the values that these kernels read and that XLA would have to compute for them."""
     graph, patterns = outcome.graph, [*(p for kernel in kernels for p in kernel), *outcome.loops]
     made = {i for p in patterns for i in p.nodes}
     read = {i for p in patterns for i in p.inputs} - made
@@ -89,8 +89,8 @@ def _packed(outcome: Outcome, device: Device, read: Collection[int]) -> tuple[Ke
 
 
 def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device) -> tuple[Kernel, ...]:
-    """The kernels with what they read chosen: of values that their text would compute in too many places, and of long
-    totals that one of them makes, reading.
+    """Return the kernels with their reads chosen. They read values that their text would compute in too many places,
+    and long totals that one of them computes.
     """
     if device.target.packs_launches:
         read = {i for kernel in packed for p in kernel for i in long_totals(graph, p.nodes)}
@@ -108,9 +108,9 @@ def _with_reads(graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern]
 def _reads_chosen(
     graph: Graph, packed: Sequence[Kernel], loops: Sequence[Pattern], device: Device, read: Collection[int]
 ) -> tuple[tuple[Kernel, ...], set[int]]:
-    """The kernels with what they read chosen, less what nobody reads any more of their patterns; and that.
+    """Return the kernels with their reads chosen, without values of their patterns that lost all readers; and these.
 
-    What those computed others make for themselves: left to XLA it might stand between two patterns of one kernel.
+    Other patterns rematerialise such values: computed by XLA, they might stand between two patterns of one kernel.
     """
     gone: set[int] = set()
     while True:
@@ -125,7 +125,7 @@ def _reads_chosen(
 
 
 def _of_use(graph: Graph, pattern: Pattern) -> set[int]:
-    """What the outputs of a pattern are computed from, of what it computes."""
+    """Return the nodes of a pattern that its outputs depend on."""
     inside, of_use, waiting = pattern.inside, set[int](), list(pattern.outputs)
     while waiting:
         i = waiting.pop()
@@ -136,7 +136,7 @@ def _of_use(graph: Graph, pattern: Pattern) -> set[int]:
 
 
 def _less(graph: Graph, pattern: Pattern, unread: Collection[int]) -> Pattern:
-    """A pattern without what nobody reads of it."""
+    """Return a pattern without its unread nodes."""
     if pattern.nodes.isdisjoint(unread):
         return pattern
     nodes = pattern.nodes.difference(unread)
@@ -144,8 +144,8 @@ def _less(graph: Graph, pattern: Pattern, unread: Collection[int]) -> Pattern:
 
 
 def _owning(kernels: Sequence[Kernel], gone: set[int]) -> tuple[Kernel, ...]:
-    """The kernels with what dropped patterns computed as a part of the first that rematerialises it: nobody else
-    has it, and between two patterns of one kernel it would stand as if the kernel waited for itself.
+    """Return the kernels with each dropped node owned by the first pattern that rematerialises it. Without an owner, it
+    would stand between two patterns of one kernel, as if the kernel waited for itself.
     """
     left = set(gone)
     owning = []

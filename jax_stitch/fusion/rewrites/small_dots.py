@@ -1,8 +1,8 @@
-"""Matrix products too small for a library: written out as multiplications and sums, so that they are part of a kernel.
+"""Expansion of matrix products too small for a library into multiplications and sums, so that kernels take them in.
 
-A product ``[N, 4, 4] x [N, 4, 4]`` costs a library call and the traffic of what stands around it, for arithmetic that a
-kernel does beside its loads; on a CPU XLA makes a call of each of the ``N``. Term by term it is elementwise, and joins
-whatever makes its operands and reads its result.
+A product ``[N, 4, 4] x [N, 4, 4]`` costs a library call and the memory traffic of its operands and result, for
+arithmetic that a kernel hides behind its loads; on a CPU XLA makes ``N`` calls. Term by term it is elementwise, and
+fuses with the producers of its operands and the readers of its result.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_convert, simplify_movement
 
 MOST_TERMS = 16
-"""Products that an element of the result is the sum of, at most."""
+"""The most terms of the sum for an element of the result."""
 
 MOST_NODES = 600
-"""By how many nodes a graph may grow: the time of planning grows with them."""
+"""The most nodes by which a graph may grow: planning time grows with them."""
 
 
 EXACT = {"dot_f16_f16_f32": "f16", "dot_bf16_bf16_f32": "bf16", "dot_f32_f32_f32": "f32", "dot_f64_f64_f64": "f64"}
-"""Algorithms that ask for no more rounding than there is in a product written out, and their operands' type."""
+"""The algorithms that an expanded product satisfies without extra rounding, and their operands' type."""
 
 
 def written_out(graph: Graph, device: Device) -> Graph:
-    """Return the graph with its small products as elementwise operations. What it calls stays.
+    """Return the graph with its small products as elementwise operations. Called computations stay as they are.
 
-    A product is small where its arithmetic, element by element, takes less than a library call of its own would.
+    A product is small where its arithmetic, element by element, takes less time than its library call.
     """
     chosen = _chosen(graph, device)
     if not chosen:
@@ -50,14 +50,14 @@ def written_out(graph: Graph, device: Device) -> Graph:
 
 
 def note(before: Graph, after: Graph) -> tuple[str, ...]:
-    """Return a note that names the products of one graph that another has written out, if there are any."""
+    """Return a note that names the products of ``before`` that are expanded in ``after``, if there are any."""
     left = {n.name for n in after.nodes if n.op == "dot"}
     names = ", ".join(dict.fromkeys(n.name for n in before.nodes if n.op == "dot" and n.name not in left))
     return (f"small matrix products written out as multiplications and sums: {names}",) if names else ()
 
 
 def _chosen(graph: Graph, device: Device) -> set[int]:
-    """The products to write out: those that have something to join, as long as the graph stays small enough."""
+    """Return the products to expand: those with something to fuse with, as long as the graph stays small enough."""
     small = {n.id for n in graph.nodes if is_small(graph, n, device)}
     chosen: set[int] = set()
     left = MOST_NODES
@@ -69,7 +69,7 @@ def _chosen(graph: Graph, device: Device) -> set[int]:
 
 
 def is_small(graph: Graph, node: Node, device: Device) -> bool:
-    """Whether a product written out takes no longer than the library call that XLA makes of it."""
+    """Return whether an expanded product takes no longer than XLA's library call for it."""
     if node.op != "dot" or not isinstance(node.type, TensorType) or not _is_plain(graph, node):
         return False
     terms = step_count(graph, node.id)
@@ -85,7 +85,7 @@ def is_small(graph: Graph, node: Node, device: Device) -> bool:
 
 
 def _simplify_convert(builder: Builder, node: Node) -> int | None:
-    """A conversion to the type that the value has, unless it says what XLA would do."""
+    """Return the operand of a conversion to its own type, unless the conversion records XLA's calls."""
     return None if node.attributes.get(CALLS) else simplify_convert(builder, node)
 
 
@@ -94,7 +94,7 @@ def _batch(node: Node) -> int:
 
 
 def _is_batch_of_calls(node: Node, device: Device) -> bool:
-    """Whether XLA takes so long for a product that it is written out even where there is nothing around it."""
+    """Return whether XLA calls a library for each product of a batch: it is expanded even with nothing to fuse with."""
     batch = len(node.attributes.get("lhs_batch_dims", ()))
     return (
         device.target.calls_each_product
@@ -104,7 +104,7 @@ def _is_batch_of_calls(node: Node, device: Device) -> bool:
 
 
 def _is_plain(graph: Graph, node: Node) -> bool:
-    """Whether multiplications and additions in the accumulator's type are what a product asks for."""
+    """Return whether multiplications and additions in the accumulator's type satisfy a product's attributes."""
     algorithm = node.attributes.get("algorithm")
     types = {graph[o].tensor.dtype for o in node.operands}
     kinds = {dtype[0] for dtype in (*types, node.tensor.dtype)}
@@ -116,8 +116,8 @@ def _is_plain(graph: Graph, node: Node) -> bool:
 
 
 def _has_neighbours(graph: Graph, i: int, small: set[int]) -> bool:
-    """Whether an operand's maker or a reader of the result, behind what costs nothing, could be in one kernel with the
-    product.
+    """Return whether the producer of an operand or a reader of the result, possibly through views, could be in one
+    kernel with the product.
     """
     return any(
         j in small or (reason_left(graph, graph[j]) is None and graph[j].op not in ("parameter", "constant"))
@@ -136,7 +136,7 @@ def _around(graph: Graph, i: int) -> Iterator[int]:
 
 
 def _terms(builder: Builder, dot: Node, device: Device) -> int:
-    """The product as the sum of its terms, first to last, in the accumulator's type."""
+    """Add the product as the sum of its terms, first to last, in the accumulator's type, and return its id."""
     sides = [_Side.of(builder, dot, k) for k in (0, 1)]
     wide = TensorType(_accumulator(builder, dot), dot.tensor.dims)
     left = builder[dot.operands[0]].tensor.dims
@@ -152,13 +152,13 @@ def _terms(builder: Builder, dot: Node, device: Device) -> int:
 
 
 class _Side(Struct, frozen=True):
-    """An operand of a product: its dimensions as the product uses them, and where the others are in the result."""
+    """An operand of a product: its contracted dimensions, the others, and the positions of these in the result."""
 
     operand: int
     contracted: tuple[int, ...]
     remaining: tuple[int, ...]
     places: tuple[int, ...]
-    """Ascending: those of the batch come first in the result, then the left operand's own, then the right one's."""
+    """Ascending: batch dimensions come first in the result, then the left operand's, then the right operand's."""
 
     @classmethod
     def of(cls, builder: Builder, dot: Node, k: int) -> _Side:
@@ -172,7 +172,7 @@ class _Side(Struct, frozen=True):
 
 
 def _factor(builder: Builder, dot: Node, side: _Side, places: Sequence[int], wide: TensorType) -> int:
-    """An operand at one place of the dimensions that are contracted, over the result's dimensions."""
+    """Add an operand at one index of the contracted dimensions, broadcast to the result's shape, and return its id."""
     source = builder[side.operand].tensor
     at = dict(zip(side.contracted, places, strict=True))
     cut = tuple((at[d], at[d] + 1, 1) if d in at else (0, size, 1) for d, size in enumerate(source.dims))
@@ -190,7 +190,7 @@ def _factor(builder: Builder, dot: Node, side: _Side, places: Sequence[int], wid
 
 
 def _accumulator(builder: Builder, dot: Node) -> str:
-    """The type in which a product's terms are added up: integers wrap around as they do in the result's."""
+    """Return the type in which a product's terms are summed: for integers the result's, in which they wrap around."""
     if dot.tensor.dtype[0] in "su":
         return dot.tensor.dtype
     types = [dot.tensor.dtype, *(builder[o].tensor.dtype for o in dot.operands)]
