@@ -15,6 +15,10 @@ from jax_stitch.kernel.walk import names_read, nodes
 from jax_stitch.operations import HEAVY
 from jax_stitch.util.values import replace
 
+FUNCTIONS = HEAVY - {"divide", "remainder", "rsqrt", "sqrt"}
+"""Functions of dozens of instructions. A processor has room for several rows' divisions and roots at a time: an update
+by Adam, of a root and a division, is as fast in one loop, and keeps no rows between two."""
+
 MOST_CHAINED = 1
 """The most dependent functions in a loop over rows: with two, ten iterations of 64 rows took a quarter longer."""
 
@@ -58,7 +62,7 @@ def _pieces(body: st.Body) -> list[list[st.Statement]]:
     pieces: list[list[st.Statement]] = [[]]
     waits: dict[str, int] = {}
     for s in body:
-        functions = any(isinstance(n, Op) and n.opcode in HEAVY for n in nodes(s))
+        functions = any(isinstance(n, Op) and n.opcode in FUNCTIONS for n in nodes(s))
         before = max((waits.get(name, 0) for name in names_read(s)), default=0)
         if functions and before >= MOST_CHAINED:
             pieces.append([])
