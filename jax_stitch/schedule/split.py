@@ -33,8 +33,8 @@ over 100,352 places take 0.87 of the time with a half of them on each of two cor
 MUCH = 1 << 20
 """Elements from which blocks have so few rows: of fewer, one core has them all in its cache."""
 
-LEAST_RUN = 16
-"""Neighbours in memory that fill a vector."""
+LEAST_RUN = 8
+"""Neighbours in memory that fill a vector of floats (AVX2)."""
 
 TASK = 16384
 """Elements that a thread of a CPU has in one go, where there are enough: fewer do not pay for its start."""
@@ -354,8 +354,8 @@ def loop_split(device: Device, rows: int, threads: int | None = None, apart: boo
 
 
 def run_length(accesses: Iterable[tuple[Index, tuple[int, ...]]], name: str, size: int, step: int = 1) -> int:
-    """The shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it fills
-    vectors.
+    """Return the shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it
+    fills vectors.
 
     Neighbours are ``step`` elements apart. ``size`` is how many values the variable has: what is returned where all are
     one run, or runs are too short.

@@ -43,6 +43,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "interleaved": (interleaved, (normal(4, 64), normal(4, 64))),
     "of whole numbers": (interleaved, (whole(9, 5, 96), whole(9, 5, 96))),
     "of sub-word floats": (interleaved, (normal(8, 64).astype(jnp.bfloat16), normal(8, 64).astype(jnp.bfloat16))),
+    "of 8 columns": (interleaved, (normal(40, 8), normal(40, 8))),
     "of 33 columns": (interleaved, (normal(4, 33), normal(4, 33))),
     "associative scan": (scanned, (normal(2, 16, 64), normal(2, 16, 64))),
     "concatenated": (lambda x, y: jnp.concatenate([x, y * 2, x]) * 3, (normal(5, 64), normal(9, 64))),
@@ -81,6 +82,17 @@ def test_a_loop_over_rows_asks_what_rows_differ_by(name: str) -> None:
         args = [rng.integers(-9, 9, b.dims).astype(_numpy(b.dtype)) for b in written.inputs]
         for got, want in zip(interpret(printed, args), interpret(written, args), strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(("columns", "period"), [(8, 8), (64, 64), (3, 240)])
+def test_a_group_of_rows_is_a_run_of_neighbours_that_fills_a_vector(columns: int, period: int) -> None:
+    """Catches eight columns flattened with their rows: a place then divides its number for each choice, and no loop is
+    of vectors. Of three columns no vector is filled either way.
+    """
+    device = forced.device("cpu")
+    graph = forced.graph_of(interleaved, normal(40, columns), normal(40, columns))
+    (scheduled,) = forced.scheduled(forced.plan_of(graph, device), device)
+    assert {part.split.period for part in scheduled.parts} == {period}
 
 
 BEFORE = """

@@ -42,6 +42,19 @@ def test_another_thread_is_counted_where_there_is_work_for_it(rows: int, threads
     assert phase.resident == threads and (taken.start > 0) is (threads > 1)
 
 
+def test_functions_of_the_c_library_are_work_for_threads() -> None:
+    """Catches 60,000 distances on a sphere, of half a megabyte, computed by one thread for four milliseconds."""
+    with jax.enable_x64(True):
+        x = jax.ShapeDtypeStruct((250, 60), jnp.float64)
+        graph = forced.graph_of(lambda x: jnp.sin(jnp.cos(x)) + jnp.arctan2(x, x + 1), x)
+    (found,) = forced.scheduled(forced.plan_of(graph, CPU), CPU)
+    work = work_of(found)
+    assert work is not None and work >= 3 * 250 * 60 * 40 > 2 * BYTES_PER_THREAD
+    assert found.bytes_read + found.bytes_written < BYTES_PER_THREAD
+    (phase,) = latency(found, CPU).phases
+    assert phase.resident == 2
+
+
 def test_a_loop_is_as_much_work_as_it_computes() -> None:
     """Of little memory: its steps count, each function as twenty operations."""
 
