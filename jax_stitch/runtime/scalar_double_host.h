@@ -133,7 +133,10 @@ ST_FN double log1p(double x) {
 
 ST_FN double tanh(double x) {
   const double a = bits_double((double_bits(x) << 1) >> 1);
-  const double t = detail::expm1_in_range(-2.0 * detail::at_most(a, detail::plus_22));
+  // expm1(-2a) without what its sum loses: the quotient is as good, since 2 + t is rounded too.
+  const auto [biased, r, lost] = detail::reduce_exp<1023>(-2.0 * detail::at_most(a, detail::plus_22));
+  const double scale = bits_double(biased << 52), p = detail::fused(r * r, detail::exp_tail(r), r);
+  const double t = detail::fused(scale, p, scale - 1.0);
   const double y = bits_double(double_bits(-t / (2.0 + t)) | (double_bits(x) >> 63 << 63));
   return a < 0x1p-28 ? x : y;
 }
