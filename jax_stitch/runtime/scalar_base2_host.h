@@ -11,9 +11,9 @@ ST_ONE_BY_ONE double log2(double x) { return __builtin_log2(x); }
 }  // namespace detail
 
 ST_FN float exp2(float x) {
-  const float y = detail::at_least(detail::at_most(x, detail::plus_160), detail::minus_160);  // as in exp
-  const float shifted = y + detail::to_integer<254>;
-  return detail::exp_of({float_bits(shifted), (y - (shifted - detail::to_integer<254>)) * 0x1.62e43p-1f});
+  if (__builtin_expect(detail::magnitude(x) > 160.0f, 0)) return x > 0.0f ? bits_float(detail::infinity) : 0.0f;
+  const float shifted = x + detail::to_integer<254>;
+  return detail::exp_of({float_bits(shifted), (x - (shifted - detail::to_integer<254>)) * 0x1.62e43p-1f});
 }
 
 // As log(double): libm looks at its argument by its bits, and then calculates with zeros.

@@ -92,8 +92,6 @@ constexpr uint32_t infinity = 0x7f800000u, quiet_nan = 0x7fc00000u;
 
 ST_BOUND(float, plus_120, 120.0f)
 ST_BOUND(float, minus_120, -120.0f)
-ST_BOUND(float, plus_160, 160.0f)
-ST_BOUND(float, minus_160, -160.0f)
 ST_BOUND(float, plus_10, 10.0f)
 ST_BOUND(float, plus_4, 4.0f)
 
@@ -162,8 +160,9 @@ constexpr uint32_t sqrt_half = 0x3f3504f3u;
 }  // namespace detail
 
 ST_FN float exp(float x) {
-  // Beyond 120 the result overflows or is zero as it is at 120.
-  return detail::exp_in_range(detail::at_least(detail::at_most(x, detail::plus_120), detail::minus_120));
+  // Not of a limited x: what waits for the result would wait for the limits first.
+  if (__builtin_expect(detail::magnitude(x) > 120.0f, 0)) return x > 0.0f ? bits_float(detail::infinity) : 0.0f;
+  return detail::exp_in_range(x);
 }
 
 ST_FN float expm1(float x) {

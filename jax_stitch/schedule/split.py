@@ -33,8 +33,8 @@ over 100,352 places take 0.87 of the time with a half of them on each of two cor
 MUCH = 1 << 20
 """Elements from which blocks have so few rows: of fewer, one core has them all in its cache."""
 
-LEAST_RUN = 8
-"""Neighbours in memory that fill a vector of floats (AVX2)."""
+LEAST_RUN, VECTOR = 16, 8
+"""Neighbours in memory that mostly fill vectors, and those of one vector of floats (AVX2), which fill it wholly."""
 
 TASK = 16384
 """Elements that a thread of a CPU has in one go, where there are enough: fewer do not pay for its start."""
@@ -363,7 +363,8 @@ def run_length(accesses: Iterable[tuple[Index, tuple[int, ...]]], name: str, siz
     length = size
     for index, dims in accesses:
         length = min([length, *moduli(linearize(index, dims), name, step)])
-    return length if length * step >= LEAST_RUN and size % length == 0 else size
+    fills = length * step >= LEAST_RUN or length * step == VECTOR
+    return length if fills and size % length == 0 else size
 
 
 def moduli(address: Expr, name: str, step: int = 1) -> Iterator[int]:
