@@ -20,7 +20,7 @@ class Program:
     like: str
     make: Callable[[], Made]
     doubles: bool = False
-    """Whether it is one of float64, whatever is asked for."""
+    """True if the program is one of float64, whatever type is asked for."""
 
 
 def normal(seed: int, *dims: int, scale: float = 1.0) -> Any:

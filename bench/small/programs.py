@@ -28,4 +28,4 @@ INSIDE: tuple[str, ...] = (
     *(p.name for module in (writes, everyday) for p in module.PROGRAMS),
     *_ALSO_INSIDE.split(),
 )
-"""Those that are timed as parts of another program."""
+"""Programs that are timed as parts of another program."""

@@ -30,7 +30,7 @@ EXPANDING: Pipeline[Graph, Device] = Pipeline(
     Pass("expand-small-products", written_out),
     verify=verify,
 )
-"""What makes elementwise operations of others, so that kernels can hold them."""
+"""Expand other operations into elementwise ones, so that kernels can hold them."""
 
 PACKING: Pipeline[Graph, Device] = Pipeline(
     "pack",
@@ -42,8 +42,7 @@ PACKING: Pipeline[Graph, Device] = Pipeline(
     Pass("take-producers", lambda graph, device: with_producers(graph), _packs),
     verify=verify,
 )
-"""What makes fewer and larger operations of those that stay with XLA's libraries, and takes changes of layout from
-them."""
+"""Merge operations that stay with XLA's libraries into fewer and larger ones, and free them of layout changes."""
 
 
 def expanding_windows(windows: frozenset[int]) -> Pipeline[Graph, Device]:

@@ -79,7 +79,7 @@ ALL_LOOPS: Pipeline[Graph, Device] = Pipeline(
     Pass("split-joined-products", lambda graph, device: with_simple_products(graph)),
     verify=verify,
 )
-"""What is done to a graph for all of its loops together."""
+"""Rewrites of a graph for all of its loops together."""
 
 UNROLLING = Pipeline(
     "unroll-loop",
@@ -93,7 +93,7 @@ NORMALISING = Pipeline(
     _pass("rotate", lambda graph, loop, device: with_tests_last(graph, loop)),
     verify=_verify,
 )
-"""What makes a loop one that teams can run."""
+"""Rewrites that make a loop one that teams can run."""
 
 IMPROVING = Pipeline(
     "improve-loop",
@@ -112,4 +112,4 @@ IMPROVING = Pipeline(
     ),
     verify=_verify,
 )
-"""What makes a loop faster in teams."""
+"""Rewrites that make a loop faster in teams."""

@@ -1,4 +1,4 @@
-"""What each pass over the graph changed, for ``python -m jax_stitch trace --passes`` and ``JAX_STITCH_DUMP``."""
+"""Show what each pass over the graph changed, for ``python -m jax_stitch trace --passes`` and ``JAX_STITCH_DUMP``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan is estimated to take by its calls and operations on a CPU."""
+"""Estimates of a plan's time by its calls and operations on a CPU."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ STARTS = {"int8": (0, 100, 120, -128), "uint8": (0, 250), "int16": (0, 32760), "
 
 
 MODES = ("clip", "wrap", "fill")
-"""What becomes of places that lie outside."""
+"""Modes for indices out of bounds."""
 
 
 def place(d: Draft, n: int, length: int) -> str:
