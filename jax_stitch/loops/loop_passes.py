@@ -76,10 +76,16 @@ def _verify(loop: Loop) -> None:
 ALL_LOOPS: Pipeline[Graph, Device] = Pipeline(
     "all-loops",
     Pass("join-scalars", lambda graph, device: with_joined_numbers(graph), _turns),
+    verify=verify,
+)
+"""Rewrites of a graph for all of its loops together, wherever they run."""
+
+SPLITTING: Pipeline[Graph, Device] = Pipeline(
+    "split-for-teams",
     Pass("split-joined-products", lambda graph, device: with_simple_products(graph)),
     verify=verify,
 )
-"""Rewrites of a graph for all of its loops together."""
+"""Rewrites of a graph that are kept only where a team takes one of its loops."""
 
 UNROLLING = Pipeline(
     "unroll-loop",

@@ -12,7 +12,7 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.opcodes import python_call
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, UNROLLING, Loop, whiles
+from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, SPLITTING, UNROLLING, Loop, whiles
 from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
 from jax_stitch.loops.team import NotForTeams, one_literal, team_loop
@@ -144,7 +144,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
     """
     if not whiles(graph):
         return graph
-    rewritten = ALL_LOOPS.run(graph, device)
+    graph = ALL_LOOPS.run(graph, device)
+    rewritten = SPLITTING.run(graph, device)
     single = {i for p in _in_threads(rewritten, device).patterns for i in p.nodes}
     numbers = [number for number, node in enumerate(whiles(rewritten)) if node.id not in single]
     is_fit = False

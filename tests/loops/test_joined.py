@@ -15,8 +15,10 @@ import hlo_parser
 from jax_stitch import devices
 from jax_stitch.capture import Capture, capture
 from jax_stitch.graph import Graph, build, verify
+from jax_stitch.loops import loop_patterns
 from jax_stitch.loops.alike import LEAST
 from jax_stitch.loops.joined import with_joined_numbers
+from jax_stitch.loops.team import NotForTeams
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.util.values import replace
 from tests.fusion import forced
@@ -207,6 +209,18 @@ def test_what_a_loop_kernel_writes_is_not_made_before() -> None:
     for k in made.kernels:
         outputs = [made.plan.graph[i] for i in k.scheduled.outputs]
         assert not [n for n in outputs if n.op == "broadcast" and n.tensor.size > N], str(made.plan)
+
+
+def test_numbers_stay_joined_where_no_team_takes_their_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a rewrite for all loops that is undone with those for teams: each number was a kernel of its own."""
+
+    def refuse(*_: Any) -> None:
+        raise NotForTeams("for the test")
+
+    monkeypatch.setattr(loop_patterns, "best_team", refuse)
+    graph = graph_of(*ring())
+    (loop,) = (n for n in loop_patterns.prepared(graph, CPU).nodes if n.op == "while")
+    assert len(loop.operands) < N
 
 
 def test_short_lists_and_unlike_numbers_stay() -> None:

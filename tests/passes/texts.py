@@ -17,7 +17,7 @@ from jax_stitch.fusion.rewrites.small_windows import small_windows
 from jax_stitch.graph.building import BUILDING
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.text import graph_lines
-from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, UNROLLING, Loop
+from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, SPLITTING, UNROLLING, Loop
 from jax_stitch.passes import Pipeline, recording
 
 FOLDER = Path(__file__).parent / "texts"
@@ -30,6 +30,7 @@ PIPELINES: tuple[Pipeline[Any, Any], ...] = (
     WINDOWS,
     PACKING,
     ALL_LOOPS,
+    SPLITTING,
     UNROLLING,
     NORMALISING,
     IMPROVING,
