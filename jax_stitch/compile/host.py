@@ -55,6 +55,9 @@ for kernels that compute indices: others run up to a tenth longer with it."""
 _OWN_CALLS = "-fno-tree-sink"
 """Without it, GCC turns selects of a function's results into branches, and then does not vectorise their loop. Only for
 kernels of doubles: others call no functions."""
+_OWN_COPIES = "-fno-tree-loop-distribute-patterns"
+"""Without it, GCC calls the C library for copies of 40 bytes in loops of few instructions, which take half as long
+again. Only for kernels with loops: elsewhere copies are long, and the C library's are faster."""
 _WIDE = "-mprefer-vector-width=512"
 """GCC and Clang prefer half of AVX-512's width where they tune for Intel's processors, which once lowered their clock
 for the full width. With half, functions of rows take a fifth longer; loops that read neighbours of what they have just
@@ -166,7 +169,8 @@ def flags_of(source: KernelSource) -> tuple[str, ...]:
     wide = (_WIDE,) if known and source.has_wide_vectors and toolchain.has_avx512() else ()
     indices = (_OWN_INDICES,) if source.computes_indices else ()
     calls = (_OWN_CALLS,) if source.has_doubles else ()
-    return (*(flag for flag in FLAGS if known or flag != _NATIVE), *indices, *calls, *wide)
+    copies = (_OWN_COPIES,) if source.has_steps else ()
+    return (*(flag for flag in FLAGS if known or flag != _NATIVE), *indices, *calls, *copies, *wide)
 
 
 def load_host(name: str, id: str) -> HostKernel | None:

@@ -64,13 +64,17 @@ def _declared(writer: Statements, s: st.TeamArray) -> list[str]:
 def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int, empty: Collection[str] = ()) -> list[str]:
     lines: list[str] = []
     for sum_ in s.sums:
-        first = writer.first(sum_.combiner, sum_.first) if sum_.combiner else "0"
+        first = _first(writer, sum_)
         writer.declare(sum_.name, kind, sum_.dtype)
         if sum_.name in empty:
             lines.append(f"{macro}_EMPTY({_functor(sum_)}::T, {sum_.name}, {width})")
         else:
             lines.append(f"{macro}({_functor(sum_)}::T, {sum_.name}, {width}, {first})")
     return lines
+
+
+def _first(writer: Statements, sum_: st.Sum) -> str:
+    return writer.first(sum_.combiner, sum_.first) if sum_.combiner else "0"
 
 
 def _functor(sum_: st.Sum) -> str:
@@ -99,19 +103,43 @@ def _divided(s: st.Sums) -> str:
 
 def _splits(writer: Statements, s: st.Sums) -> list[str]:
     lines = _sums(writer, s, "ST_SPLIT", Kind.SPLIT, s.split)
+    has_rest = any(_rest(writer, s, steps) for steps in s.steps)
+    if has_rest:
+        lines += [f"{_functor(sum_)}::T {sum_.name}_rest = {_first(writer, sum_)};" for sum_ in s.sums]
     for steps in s.steps:
         body = writer.lines(steps.body)
         if steps.joins is None:
-            lines += block(f"ST_SPLIT_STEPS({steps.count}, {s.split})", body)
+            whole = steps.count - _rest(writer, s, steps)
+            lines += block(f"ST_SPLIT_STEPS({whole}, {s.split})", body)
+            if whole < steps.count:
+                lines += _in_rest(writer, s, steps, whole)
             continue
         steps_of_block = block(f"ST_SPLIT_STEPS_OF_RUN({s.split})", body)
         joins = _joins(writer, steps, steps.joins, steps.joins.block * s.split, f"ST_EACH_PART({s.split})")
         lines += block(f"ST_SPLIT_RUNS({steps.count}, {s.split}, {steps.joins.block})", [*steps_of_block, *joins])
+    combine = "ST_COMBINE_REST" if has_rest else "ST_COMBINE"
     for sum_ in (sum_ for sum_ in s.sums if not sum_.of_block):
-        lines.append(f"ST_COMBINE({_functor(sum_)}, {sum_.name}, {s.split})")
+        lines.append(f"{combine}({_functor(sum_)}, {sum_.name}, {s.split})")
         writer.declare(sum_.name, Kind.LOCAL, sum_.dtype)
     lines += block("ST_FIRST_PART", writer.lines(s.finish))
     return block(f"ST_EACH_SPLIT{_divided(s)}({s.runs}, {s.lanes}, {s.split})", lines)
+
+
+def _rest(writer: Statements, s: st.Sums, steps: st.Steps) -> int:
+    """Return how many of the last steps do not fill a vector of one thread. Written to some of its lanes, they would
+    make the load of all lanes wait until these writes have left the store buffer.
+    """
+    return steps.count % s.split if writer.is_one_thread and steps.joins is None and steps.count > s.split else 0
+
+
+def _in_rest(writer: Statements, s: st.Sums, steps: st.Steps, whole: int) -> list[str]:
+    """Return the steps from ``whole`` on, in order."""
+    for sum_ in s.sums:
+        writer.declare(sum_.name, Kind.REST, sum_.dtype)
+    lines = block(f"ST_STEPS_FROM({whole}, {steps.count})", writer.lines(steps.body))
+    for sum_ in s.sums:
+        writer.declare(sum_.name, Kind.SPLIT, sum_.dtype)
+    return lines
 
 
 def _joins(writer: Statements, steps: st.Steps, joins: st.Joins, size: int, each: str) -> list[str]:

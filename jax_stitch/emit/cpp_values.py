@@ -31,6 +31,8 @@ class Kind(Enum):
     TURN = "ST_V({name})"
     TILE = "ST_T({name})"
     SPLIT = "ST_S({name})"
+    REST = "{name}_rest"
+    """What one thread adds up of the steps that do not fill its vectors."""
     SHARED = "{name}[p_]"
     """An array of which each row has a piece: a thread's own place of it."""
     ARRAY = "array"

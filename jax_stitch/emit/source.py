@@ -74,8 +74,12 @@ class KernelSource(Struct, frozen=True):
         """Return whether the widest vectors are faster on the host: without serial steps that each read what was just
         written and without scans (an eighth less time), or with products in blocks (``runtime/product.h``).
         """
-        has_steps = "for (index step" in self.text or "ST_SCAN(" in self.text
-        return not has_steps or "ST_PRODUCT" in self.text
+        return not (self.has_steps or "ST_SCAN(" in self.text) or "ST_PRODUCT" in self.text
+
+    @property
+    def has_steps(self) -> bool:
+        """Return whether it runs the iterations of a loop of the program, one after the other."""
+        return "for (index step" in self.text
 
     @property
     def computes_indices(self) -> bool:

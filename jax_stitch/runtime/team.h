@@ -13,7 +13,8 @@
 //
 // A spread team is that of all blocks of a launch, with ST_GRID_SYNC between sweeps.
 //
-// On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors. Of a helped team's
+// On the host a team is one thread: it takes V neighbouring places at a time, or S steps of one place, as vectors; the last steps of
+// one place, which do not fill a vector, are ST_STEPS_FROM(F, K) and join the others by ST_COMBINE_REST. Of a helped team's
 // sweeps, ST_HELPED_TEAM(M, N), N of each step are divided in M pieces, which other threads may do: see helpers.h.
 #pragma once
 
@@ -181,6 +182,8 @@ template <class C, int S> ST_FN typename C::T combine_lanes(typename C::T value,
   for (int part_ = 0; part_ < (S); ++part_) name##_parts[part_] = init;
 #define ST_S(name) name##_parts[part_]
 #define ST_COMBINE(C, name, S) const typename C::T name = st::combine_lanes<C, S>(name##_parts);
+#define ST_STEPS_FROM(F, K) for (index q = F; q < (K); ++q)
+#define ST_COMBINE_REST(C, name, S) const typename C::T name = C::combine(st::combine_lanes<C, S>(name##_parts), name##_rest);
 #define ST_FIRST_PART
 
 namespace st {
