@@ -60,6 +60,18 @@ def simplify_select(builder: Builder, node: Node) -> int | None:
     return None if value is None else (on_true.id if value else on_false.id)
 
 
+def simplify_sign(builder: Builder, node: Node) -> int | None:
+    """Drop negations that change nothing: two in a row, and that of an even function's operand. Softplus of ``x`` and
+    of ``-x`` then share their exponential and logarithm.
+    """
+    if node.op not in ("negate", "abs", "cosine"):
+        return None
+    source = builder[node.operands[0]]
+    if source.op != "negate":
+        return None
+    return source.operands[0] if node.op == "negate" else builder.derive(node, node.op, node.type, source.operands)
+
+
 def known_value(builder: Builder, i: int) -> np.generic | None:
     """The value of a node whose elements are all the same constant, else None."""
     node = builder[i]

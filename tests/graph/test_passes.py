@@ -37,6 +37,25 @@ def test_movement(body: str, expected: list[str]) -> None:
     assert_equal(flat, built, np.arange(24, dtype=np.float32).reshape(4, 6))
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("%n = f32[8]{0} negate(%x)\n ROOT %m = f32[8]{0} negate(%n)", []),
+        ("%n = f32[8]{0} negate(%x)\n ROOT %m = f32[8]{0} cosine(%n)", ["cosine"]),
+        ("%n = f32[8]{0} negate(%x)\n ROOT %m = f32[8]{0} sine(%n)", ["negate", "sine"]),
+        ("%n = f32[8]{0} negate(%x)\n %a = f32[8]{0} abs(%n)\n %b = f32[8]{0} abs(%x)\n ROOT %s = f32[8]{0} add(%a, %b)", ["abs", "add"]),  # noqa: E501
+    ],
+)  # fmt: skip
+def test_negations_that_change_nothing(body: str, expected: list[str]) -> None:
+    """Catches signs lost of odd functions, and of zeros."""
+    flat, built = both("%x = f32[8]{0} parameter(0)\n" + body)
+    assert ops(built) == expected
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.5, 1e-40, 3.0], np.float32)
+    assert_equal(flat, built, x)
+    signs = (np.copysign(1, values(g, x)[0][~np.isnan(x)]) for g in (flat, built))
+    np.testing.assert_array_equal(*signs)
+
+
 def test_rotations_are_slices() -> None:
     """Catches rotations the wrong way round, by the shift of another dimension, or by more than the size left as it is:
     newer versions of XLA have them, and no kernel nor rule of replay.
