@@ -32,7 +32,7 @@ from jax_stitch.loops.sweeps import (
     reduce_terms,
 )
 from jax_stitch.loops.team import contraction, reach, step_of
-from jax_stitch.loops.weights import own_weight, plain_weight, total
+from jax_stitch.loops.weights import EXTREMUM, EXTREMUM_CLOCKS, is_extremum, own_weight, plain_weight, total
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
@@ -43,9 +43,8 @@ SQUARE_ACCUMULATORS = 16
 """The same for a square tile of places: a value read for one of its rows or columns serves all places in it."""
 
 COMPUTED_ACCUMULATORS = 2
-"""The most accumulators on a CPU where lanes go along the reduced steps and the terms of each are computed for it
-alone: two hide the latency of an addition, and more only lengthen the text to compile.
-"""
+"""The same on a CPU where lanes go along the steps and each place has its own terms: two hide the latency of an
+addition, and more only lengthen the text. An extremum's latency is twice as long: it takes all there are."""
 
 HEAVY_CLOCKS = 20
 """Clocks of a warp for a division or a function."""
@@ -57,7 +56,6 @@ alone. Measured.
 
 FUNCTION_CLOCKS = 40.0
 """Latency of a function of a vector that other operations wait for."""
-
 
 STEP_CLOCKS = 4.0
 """Clocks of one iteration of an inner loop beside its sweeps."""
@@ -111,6 +109,7 @@ def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> 
     steps = max(step_count(loop.body, r) for r in sweep.reduces)
     widest = max(map(len, step_groups(loop, sweep, threads)))
     alone = device.target.lanes_are_vectors and _computes_each(loop, sweep)
+    alone = alone and not all(is_extremum(loop.body[r]) for r in sweep.reduces)
     most = COMPUTED_ACCUMULATORS if alone else MOST_ACCUMULATORS
     options = [*_options(sweep, widest, steps, device, most), *_blocks(loop, sweep, device)]
     taken = _taken(loop, sweep, threads, device)
@@ -135,13 +134,12 @@ def _taken(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Callab
     for group in groups:
         steps = max(step_count(loop.body, r) for r in group)
         each.append((tuple(group), list(_step_reads(loop, replace(sweep, reduces=tuple(group)))), steps))
-
     apart = apart_clocks(loop, sweep) if device.target.lanes_are_vectors else ()
 
     def taken(p: Sweep) -> float:
         results = apart[p.sharing.lane] if apart and p.sharing.split == 1 else 0.0
         return results + sum(
-            _time(replace(p, reduces=group), accesses, widest, steps, threads, device, loop.blocks)
+            _time(replace(p, reduces=group), accesses, widest, steps, threads, device, loop)
             for group, accesses, steps in each
         )
 
@@ -207,9 +205,8 @@ def _bytes_read(loop: TeamLoop, array: int, strides: Sequence[int | None], count
     whole = node_bytes(loop.body[array])
     if loop.trips != 1:
         return whole
-    tensor = loop.body[array].tensor
     read = prod(n for stride, n in zip(strides, counts, strict=True) if stride != 0)
-    return min(whole, read * whole // max(1, tensor.size))
+    return min(whole, read * whole // max(1, loop.body[array].tensor.size))
 
 
 def _stride(address: Expr, variable: Expr) -> int | None:
@@ -299,7 +296,7 @@ def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[float, fl
 
 
 def _time(
-    sweep: Sweep, accesses: list[StepRead], widest: int, steps: int, threads: int, device: Device, blocks: int
+    sweep: Sweep, accesses: list[StepRead], widest: int, steps: int, threads: int, device: Device, loop: TeamLoop
 ) -> float:
     """Return the clocks that a team takes for the reductions of a sweep, about."""
     sharing = sweep.sharing
@@ -310,11 +307,14 @@ def _time(
         storing = 4.0 * sums * ceil(sweep.lanes / device.warp_size)
         return sweep.runs * (steps * block_clocks(sweep, accesses, device) + storing)
     if device.target.lanes_are_vectors:
-        one = max(0.5 * sums, 4.0 / chunk_of(sweep, widest)) + sum(_vector_loads(a, sweep) for a in accesses)
+        loads = sum(_vector_loads(a, sweep) for a in accesses)
+        one = max(0.5 * sums, 4.0 / chunk_of(sweep, widest)) + loads
         if sharing.split > 1:
+            if all(is_extremum(loop.body[r]) for r in sweep.reduces):
+                one = max(0.5 * EXTREMUM * sums, EXTREMUM_CLOCKS) + loads
             return items * (each * one + 2.5 * sharing.split * sums)
         return sweep.runs * ceil(sweep.lanes / device.warp_size) * (each * one + 4.0 * sums)
-    working = ceil(items * sharing.split / blocks)
+    working = ceil(items * sharing.split / loop.blocks)
     active = min(threads, ceil(working / 32) * 32)
     one = active / 32 * (sums / 4 + sum(_warp_clocks(a, sweep) for a in accesses))
     latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Node, TensorType
 from jax_stitch.operations import HEAVY
 
@@ -24,6 +25,11 @@ XLA_ONE_BY_ONE, XLA_DOUBLE, XLA_DOUBLE_ONE_BY_ONE = 7.0, 3.0, 20.0
 """The same of XLA's: of floats, which it has no vectors of some functions for either, and of doubles."""
 
 XLA_IN_VECTORS = IN_VECTORS | {"erf", "cbrt"}
+
+EXTREMUM, EXTREMUM_CLOCKS = 3.0, 4.0
+"""The instructions of a maximum or minimum of floats on a CPU over those of an addition, and the clocks that each step
+of a chain of them takes while the processor goes on with the next place: they propagate NaN, and order zeros.
+"""
 
 Weigh = Callable[[Node], tuple[float, float]]
 """Return the work of one element as that of simple operations and that of functions; one of both is 0."""
@@ -52,6 +58,13 @@ def xla_weight(node: Node) -> tuple[float, float]:
     if node.op in XLA_IN_VECTORS:
         return 0.0, XLA_DOUBLE if wide else 1.0
     return 0.0, XLA_DOUBLE_ONE_BY_ONE if wide else XLA_ONE_BY_ONE
+
+
+def is_extremum(node: Node) -> bool:
+    """Return whether a reduction takes the maximum or minimum of floats."""
+    if node.op != "reduce" or len(node.operands) != 2 or not node.tensor.dtype.startswith(("f", "bf")):
+        return False
+    return combines_by(node.graphs["to_apply"], 0) in ("maximum", "minimum")
 
 
 def total(weigh: Weigh, nodes: Iterable[Node]) -> tuple[float, float]:
