@@ -135,7 +135,10 @@ def choose(
     if device.target.lanes_are_vectors:
         # A block is a task: large enough to pay for its start, and enough of them to balance the cores.
         per_group = rows_per_block * max(places, 1)
-        sequence = max(1, min(TASK // max(per_group, 1), groups // (8 * device.multiprocessors)))
+        most = max(1, min(TASK // max(per_group, 1), groups // (8 * device.multiprocessors)))
+        # Of 17 blocks, one of two cores would have an eighth more than the other.
+        sequences = range(most, most // 2, -max(1, most // 32))
+        sequence = min(sequences, key=lambda n: ceil(ceil(groups / n) / device.multiprocessors) * n)
     return Split(rows, period, rows_per_block, lanes, order, sequence, ceil(groups / sequence), cluster, row_vector)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,17 @@ def rows_done(split: Split) -> Counter[int]:
             last = min(first + split.rows_per_block, split.period)
             done.update(batch * split.period + r for r in range(first, last))
     return done
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from([2, 3, 4, 8, 16]), st.integers(8, 200), st.sampled_from([1, 8, 500]))
+def test_cores_have_about_as_many_rows(cores: int, rows_of_core: int, places: int) -> None:
+    """Catches a last block that one core has more than the others: of 500 rows, 279 were one core's of two."""
+    rows = cores * rows_of_core + 1
+    split = choose(forced.device("cpu", multiprocessors=cores), Work(rows, rows, places, Order.LANES))
+    groups = ceil(rows / split.rows_per_block)
+    busiest = ceil(ceil(groups / split.sequence) / cores) * split.sequence
+    assert busiest <= 1.06 * groups / cores + 1
 
 
 @settings(max_examples=400, deadline=None)
