@@ -1,6 +1,5 @@
 """Questions about a graph: which elements are read, how a split reaches a value, what comes before what, what fits."""
 
-from jax_stitch.analysis.expr import Expr, const, delinearize, linearize, var
 from jax_stitch.analysis.maps import Guard, Read
 
-__all__ = ["Expr", "Guard", "Read", "const", "delinearize", "linearize", "var"]
+__all__ = ["Guard", "Read"]

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from jax_stitch.analysis import Expr, const, var
 from jax_stitch.analysis.maps import gather_shape, value_of
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
+from jax_stitch.indices import Expr, const, var
 
 
 class Factor(NamedTuple):

@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from jax_stitch.analysis import Expr, var
 from jax_stitch.analysis.accesses import (
     CACHED,
     COMPUTED,
@@ -28,6 +27,8 @@ from jax_stitch.analysis.maps import MOVES, Guard, Index
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.scans import scan_of
+from jax_stitch.indices import Expr, var
+from jax_stitch.indices.variables import PLACE, place_index
 
 
 class NotLocal(Exception):
@@ -36,28 +37,6 @@ class NotLocal(Exception):
     def __init__(self, node: int, root: int):
         super().__init__(f"%{root} needs values of %{node} from other rows")
         self.node, self.root = node, root
-
-
-ROW = "row"
-BATCH = "batch"
-PLACE = "j"
-RUN = "run"
-STEP = "q"
-"""Of a reduction inside the row that leaves places: which of the elements that each place reduces."""
-
-
-def row_index(rows: int, period: int | None = None) -> Expr:
-    """The number of a row; as ``batch * period + row`` where rows are worked through in batches of ``period``."""
-    if period is None or period == rows:
-        return var(ROW, rows)
-    return var(BATCH, rows // period) * period + var(ROW, period)
-
-
-def place_index(size: int, period: int | None = None) -> Expr:
-    """A place inside the row; as ``run * period + j`` where places are worked through in runs of ``period``."""
-    if period is None or period == size:
-        return var(PLACE, size)
-    return var(RUN, size // period) * period + var(PLACE, period)
 
 
 @functools.lru_cache(4096)

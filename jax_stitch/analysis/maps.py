@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from jax_stitch.analysis.expr import Expr, const, delinearize, linearize, var, within
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices.expr import Expr, const, delinearize, linearize, var, within
 
 Index = tuple[Expr, ...]
 

@@ -11,12 +11,12 @@ from itertools import chain
 from math import prod
 from typing import Any
 
-from jax_stitch.analysis import Expr, linearize
 from jax_stitch.analysis.binding import index_of
-from jax_stitch.analysis.expr import Var
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN, STEP, place_index, row_index
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
+from jax_stitch.indices import Expr, linearize
+from jax_stitch.indices.expr import Var
+from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN, TERM, place_index, row_index
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
@@ -26,7 +26,7 @@ from jax_stitch.schedule.model import InnerReducePass, LoopPass, Part, Scheduled
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.walks import cached_values, walk_pass, walk_starts
 
-LOOPS = frozenset({ROW, BATCH, PLACE, RUN, STEP})
+LOOPS = frozenset({ROW, BATCH, PLACE, RUN, TERM})
 """Variables that mean the same in the kernel and in HLO's terms; others stand for data."""
 
 Load = tuple[int, str]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jax_stitch.analysis import var
-from jax_stitch.analysis.locality import PLACE
 from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_values import WHO, Kind
 from jax_stitch.emit.lines import block
+from jax_stitch.indices import var
+from jax_stitch.indices.variables import PLACE
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.literals import computed

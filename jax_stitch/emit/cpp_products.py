@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from jax_stitch.analysis.expr import Expr, var
-from jax_stitch.analysis.locality import PLACE
 from jax_stitch.emit.cpp_values import ctype
+from jax_stitch.indices.expr import Expr, var
+from jax_stitch.indices.variables import PLACE, TERM
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, Ref, Value
 from jax_stitch.loops.blocks import LEAST_LANES, LEAST_STEPS, TYPES
-from jax_stitch.loops.team import STEPS
 
 if TYPE_CHECKING:
     from jax_stitch.emit.cpp_statements import Statements
@@ -96,10 +95,10 @@ def _read(values: dict[str, Value], value: Value, dtype: str) -> _Read | None:
         value = values.get(value.name, value)
     if not isinstance(value, Element) or value.dtype != dtype or dtype not in TYPES or value.vector:
         return None
-    first, step = _without(value.at, STEPS)
+    first, step = _without(value.at, TERM)
     rest, along = _without(first, PLACE)
     left = {v.name for v in rest.variables()}
-    return None if left & {STEPS, PLACE} or along not in (0, 1) else _Read(value.array, first, step, along == 1)
+    return None if left & {TERM, PLACE} or along not in (0, 1) else _Read(value.array, first, step, along == 1)
 
 
 def _without(e: Expr, name: str) -> tuple[Expr, int]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from jax_stitch.analysis.locality import PLACE, RUN
 from jax_stitch.emit.cpp_values import ctype
 from jax_stitch.emit.lines import block
+from jax_stitch.indices.variables import PLACE, RUN
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element
 

@@ -7,8 +7,8 @@ from enum import Enum
 import numpy as np
 from msgspec import Struct
 
-from jax_stitch.analysis.expr import Div, Expr, Var, Within
 from jax_stitch.emit import scalar
+from jax_stitch.indices.expr import Div, Expr, Var, Within
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel.literals import number
 from jax_stitch.kernel.model import Combiner

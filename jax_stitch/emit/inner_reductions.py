@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from jax_stitch.analysis.expr import Expr, const, var
-from jax_stitch.analysis.locality import PLACE, STEP
 from jax_stitch.emit.blocked_sums import BlockedSums
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.emit.passes import make_pass
 from jax_stitch.emit.reducers import Reducer
+from jax_stitch.indices.expr import Expr, const, var
+from jax_stitch.indices.variables import PLACE, TERM
 from jax_stitch.kernel.expressions import Element, Ref, Value
 from jax_stitch.kernel.statements import (
     Accumulator,
@@ -52,7 +52,7 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
         scope.lines[PER_PLACE].append(Assign(target, r.combined(target, r.value(read))))
         if row_pass.neighbours:
             result, shares = r.cell(emitter.results[i]), var(PLACE, row_pass.left) * row_pass.shares
-            at = shares + var(STEP, row_pass.shares)
+            at = shares + var(TERM, row_pass.shares)
             after += _joined(emitter, r, result, _first(emitter, i), own.whole.name, row_pass.left, at)
     body = make_pass(emitter.part, size, [scope])
     values.close()
@@ -60,13 +60,13 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     before += [_at_each(emitter, size, Assign(own.whole, own.first)) for own in lanes]
     blocks = [(own.reducer, own.whole, own.block) for own in lanes if own.block is not None]
     if not blocks:
-        return Braces((*before, Serial(STEP, const(0), (const(total),), 1, (body,)), *after))
+        return Braces((*before, Serial(TERM, const(0), (const(total),), 1, (body,)), *after))
     start = var("q0", total)
     each: list[Statement] = []
     for r, _, block in blocks:
         assert r.identity is not None
         each.append(_at_each(emitter, size, Assign(block, r.identity)))
-    each.append(Serial(STEP, start, (start + SUM_BLOCK, const(total)), 1, (body,)))
+    each.append(Serial(TERM, start, (start + SUM_BLOCK, const(total)), 1, (body,)))
     each += [_at_each(emitter, size, Assign(whole, r.combined(whole, block))) for r, whole, block in blocks]
     return Braces((*before, Serial("q0", const(0), (const(total),), SUM_BLOCK, tuple(each)), *after))
 
@@ -127,7 +127,7 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     lines: list[Statement] = [
         Shared(share.name, r.name, at, row_pass.share_places),
         _at_each(emitter, row_pass.size, Assign(own_share, lowest), row_pass.vector),
-        Serial(STEP, const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
+        Serial(TERM, const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
         Barrier(),
     ]
     if groups > 1:
@@ -161,10 +161,10 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     each += [*blocked.declarations(), body, *blocked.totals()]
     for i, r in reducers.items():
         initial, result = emitter.initial(i), results[i]
-        at = Element(emitter.results[i], var(STEP, row_pass.left), r.dtype)
+        at = Element(emitter.results[i], var(TERM, row_pass.left), r.dtype)
         each.append(Reduce(r.name, result.name, emitter.accumulator(i)))
         each.append(Rows((Assign(at, result if initial is None else r.combined(result, initial)),)))
-    places = Serial(STEP, const(0), (const(row_pass.left),), 1, tuple(each))
+    places = Serial(TERM, const(0), (const(row_pass.left),), 1, tuple(each))
     return Braces((*(RowValue(results[i].name, r.name) for i, r in reducers.items()), places, Barrier()))
 
 
@@ -176,16 +176,16 @@ def _spread(place: Expr, row_pass: InnerReducePass) -> Expr:
 
 def _apart(places: int, count: int) -> Expr:
     """Of ``count`` elements that are ``places`` apart: the one of a step for a place."""
-    return var(PLACE, places) + var(STEP, count) * places
+    return var(PLACE, places) + var(TERM, count) * places
 
 
 def _joined(
     emitter: PartEmitter, r: Reducer, to: Ref, first: Value, array: str, places: int, at: Expr
 ) -> list[Statement]:
     """Each of ``places`` places is ``first`` and elements of an array, the one ``at`` each step, combined."""
-    (steps,) = (v.high + 1 for v in at.variables() if v.name == STEP)
+    (steps,) = (v.high + 1 for v in at.variables() if v.name == TERM)
     body = _at_each(emitter, places, Assign(to, r.combined(to, Element(array, at, to.dtype))))
-    each = Serial(STEP, const(0), (const(steps),), 1, (body,))
+    each = Serial(TERM, const(0), (const(steps),), 1, (body,))
     return [_at_each(emitter, places, Assign(to, first)), each, Barrier()]
 
 

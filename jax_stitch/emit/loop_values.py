@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 
-from jax_stitch.analysis import Expr, linearize
 from jax_stitch.analysis.binding import inner_sizes, is_uniform, position_in
-from jax_stitch.analysis.locality import BATCH, ROW
 from jax_stitch.analysis.maps import STEP, Index, Read
 from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Known, Scope
 from jax_stitch.emit.names import Names
@@ -18,6 +16,8 @@ from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.rows import Item, Loop, StraightCode
 from jax_stitch.graph.model import Node
+from jax_stitch.indices import Expr, linearize
+from jax_stitch.indices.variables import BATCH, ROW
 from jax_stitch.ir.nest import Nest, Stacked
 from jax_stitch.kernel.expressions import Counter, Field, Pick, Products, Ref
 from jax_stitch.kernel.expressions import Element as Cell

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from jax_stitch.analysis import linearize
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import position_in
-from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.emit import partials
 from jax_stitch.emit.blocked_sums import BlockedSums
@@ -21,6 +19,8 @@ from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.scans import scan_pass
 from jax_stitch.emit.sorts import Sorter, declarations, sort_statements, sorter
 from jax_stitch.graph.model import Graph
+from jax_stitch.indices import linearize
+from jax_stitch.indices.variables import row_index
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Field, Ref, Value

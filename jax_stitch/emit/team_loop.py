@@ -8,9 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, prod
 
-from jax_stitch.analysis import Expr, const, linearize, var
 from jax_stitch.analysis.binding import inner, inner_sizes, is_uniform, position_in
-from jax_stitch.analysis.locality import PLACE, ROW
 from jax_stitch.analysis.maps import STEP, Index, updated_place
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.emit.blocked_steps import PRODUCT_BLOCK, BlockedSteps
@@ -20,6 +18,8 @@ from jax_stitch.emit.names import Names
 from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.graph.model import Graph, Node
+from jax_stitch.indices import Expr, const, linearize, var
+from jax_stitch.indices.variables import PLACE, ROW
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st

@@ -11,7 +11,7 @@ from jax_stitch.analysis import copies
 from jax_stitch.analysis.accesses import PARTIAL, Element
 from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
-from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, too_often, walk_row
+from jax_stitch.analysis.locality import Inside, NotLocal, elements, too_often, walk_row
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.results import Results
@@ -20,6 +20,7 @@ from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices.variables import row_index
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
+from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import INDEX, Op, Start, Value, type_of

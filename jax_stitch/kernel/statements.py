@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from jax_stitch.analysis.expr import Expr
+from jax_stitch.indices.expr import Expr
 from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
 from jax_stitch.kernel.threads import Reach, Who
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from jax_stitch.analysis.expr import Atom, Expr, Var, Within
+from jax_stitch.indices.expr import Atom, Expr, Var, Within
 from jax_stitch.kernel.expressions import Counter, Ref
 
 

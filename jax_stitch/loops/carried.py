@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from jax_stitch.analysis import Expr, const
 from jax_stitch.analysis.maps import STEP, Index, value_of
 from jax_stitch.analysis.support import is_computed
 from jax_stitch.graph.builder import moved
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices import Expr, const
 from jax_stitch.util.values import replace
 
 

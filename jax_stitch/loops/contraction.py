@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jax_stitch.analysis import const
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.support import reason_unsupported
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices import const
 
 PRODUCTS = frozenset({"f32", "f64", "bf16", "f16"})
 """Element types of the matrix products that a team computes."""

@@ -15,7 +15,6 @@ import numpy as np
 from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.analysis import var
 from jax_stitch.analysis.maps import STEP, value_of
 from jax_stitch.graph import rewrite
 from jax_stitch.graph.builder import Builder, moved
@@ -23,6 +22,7 @@ from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType, TupleType
 from jax_stitch.graph.products import FULL, sides_exchanged
 from jax_stitch.graph.simplify import known_value
+from jax_stitch.indices import var
 from jax_stitch.util.values import replace
 
 LARGE, LEAST_BESIDE = 1 << 14, 1 << 12

@@ -7,7 +7,7 @@ from math import prod
 
 from msgspec import Struct
 
-from jax_stitch.analysis import Expr, const, copies, var
+from jax_stitch.analysis import copies
 from jax_stitch.analysis.accesses import (
     CACHED,
     COMPUTED,
@@ -28,10 +28,11 @@ from jax_stitch.analysis.binding import (
     is_uniform,
     position_in,
 )
-from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Node
+from jax_stitch.indices import Expr, const, var
+from jax_stitch.indices.variables import row_index
 from jax_stitch.ir.nest import After, During, NestedLoop, Output, Stacked
 from jax_stitch.loops.contraction import contracted, initials, is_contraction
 from jax_stitch.loops.nest import RESULT, NotStitched, Opened

@@ -16,11 +16,11 @@ from types import MappingProxyType
 import numpy as np
 
 from hlo_parser import ELEMENT_TYPES
-from jax_stitch.analysis import const
 from jax_stitch.analysis.binding import Binding, Factor, inner, inner_sizes
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, GraphLayouts, Node, TensorType
+from jax_stitch.indices import const
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
 from jax_stitch.loops.sharing import SQUARE_ACCUMULATORS

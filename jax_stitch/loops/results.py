@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from jax_stitch.analysis import linearize, var
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.binding import position_in
-from jax_stitch.analysis.expr import Expr, Var
-from jax_stitch.analysis.locality import row_index
 from jax_stitch.analysis.maps import Index
+from jax_stitch.indices import linearize, var
+from jax_stitch.indices.expr import Expr, Var
+from jax_stitch.indices.variables import row_index
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sweeps import Sweep, Target, Write, index_at
 from jax_stitch.loops.team import contraction, reach

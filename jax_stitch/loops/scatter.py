@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jax_stitch.analysis import Expr, const
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices import Expr, const
 
 ADDED = frozenset({"f32", "f64", "s32", "u32"})
 """Element types of arrays to one element of which several threads can add."""

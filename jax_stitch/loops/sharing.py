@@ -8,14 +8,14 @@ from functools import lru_cache
 from itertools import product
 from math import ceil, prod
 
-from jax_stitch.analysis import linearize, var
 from jax_stitch.analysis.binding import inner_sizes, position_in
-from jax_stitch.analysis.expr import Expr
-from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.devices import Device
+from jax_stitch.indices import linearize, var
+from jax_stitch.indices.expr import Expr
+from jax_stitch.indices.variables import PLACE, row_index
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.blocks import StepRead, block_clocks, block_sharings, is_plain
 from jax_stitch.loops.chunks import FULL, chunk_of

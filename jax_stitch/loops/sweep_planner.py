@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from jax_stitch.analysis import const
 from jax_stitch.analysis.binding import inner, inner_sizes
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.terms import terms_of
+from jax_stitch.indices import const
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
 from jax_stitch.loops.placed_rows import in_turn

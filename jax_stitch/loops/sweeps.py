@@ -9,12 +9,12 @@ from math import prod
 
 from msgspec import Struct
 
-from jax_stitch.analysis import Expr, const, delinearize, linearize, var
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes
-from jax_stitch.analysis.locality import PLACE, RUN, row_index
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.terms import terms_of
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.indices import Expr, const, delinearize, linearize, var
+from jax_stitch.indices.variables import PLACE, RUN, row_index
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.scatter import window_starts
 from jax_stitch.loops.team import contraction, elements_at, inner_reads, reach, step_of

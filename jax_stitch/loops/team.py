@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from jax_stitch.analysis import Expr, copies, var
+from jax_stitch.analysis import copies
 from jax_stitch.analysis.accesses import (
     CACHED,
     COMPUTED,
@@ -29,12 +29,13 @@ from jax_stitch.analysis.accesses import (
     walk,
 )
 from jax_stitch.analysis.binding import Binding, covers, index_of, inner_sizes, is_uniform, position_in
-from jax_stitch.analysis.locality import PLACE, row_index
 from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.support import reason_unsupported
 from jax_stitch.analysis.terms import step_count, steps_of, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices import Expr, var
+from jax_stitch.indices.variables import PLACE, TERM, row_index
 from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
@@ -47,9 +48,6 @@ from jax_stitch.loops.scatter import scatter_reason
 from jax_stitch.loops.team_splits import splits_of
 from jax_stitch.loops.tested_last import is_tested_last
 from jax_stitch.operations import ELEMENTWISE, HEAVY
-
-STEPS = "q"
-"""The variable that runs over what one element of a reduction or product is made of."""
 
 MOST_ROWS, FEW_ROWS = 32, 8
 """Rows of a team on a CPU at most; and where those are no faster, which are more to share out, and cache less."""
@@ -283,7 +281,7 @@ def _is_read(body: Graph, i: int) -> bool:
 
 def step_of(body: Graph, node: Node) -> Expr:
     """The step that a team's text for a reduction or product counts."""
-    return var(STEPS, step_count(body, node.id))
+    return var(TERM, step_count(body, node.id))
 
 
 class _Iteration(View):

@@ -15,12 +15,12 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Binding, covers, result_dims
-from jax_stitch.analysis.locality import ROW
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices.variables import ROW
 from jax_stitch.ir.nest import Nest, NestedLoop, Output
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.contraction import is_contraction

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
-from jax_stitch.analysis import linearize
-from jax_stitch.analysis.locality import PLACE
 from jax_stitch.devices import Device
+from jax_stitch.indices import linearize
+from jax_stitch.indices.variables import PLACE
 from jax_stitch.schedule.beside import is_simple
 from jax_stitch.schedule.model import InnerReducePass, Order, RowPass, Split
 from jax_stitch.schedule.row_passes import PatternView

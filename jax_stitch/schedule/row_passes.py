@@ -8,15 +8,16 @@ from math import prod
 
 from msgspec import Struct, field
 
-from jax_stitch.analysis import Expr, delinearize, var
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, to_operand
-from jax_stitch.analysis.locality import PLACE, STEP, elements, place_index
+from jax_stitch.analysis.locality import elements
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.scans import directions, of_operands
 from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices import Expr, delinearize, var
+from jax_stitch.indices.variables import PLACE, TERM, place_index
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, RowPass, SortPass
 
@@ -56,7 +57,7 @@ class PatternView(Struct, frozen=True):
         way round where lanes go along what is reduced."""
         reduce = self.graph[row_pass.reduce]
         binding, dims = self.pattern.bindings[reduce.id], self.graph[reduce.operands[0]].tensor.dims
-        remaining, step = iter(elements(binding, self.row, self.periods)[0]), var(STEP, prod(row_pass.reduced))
+        remaining, step = iter(elements(binding, self.row, self.periods)[0]), var(TERM, prod(row_pass.reduced))
         if row_pass.along:
             remaining = iter(index_of(binding, self.row, step))
             step = place_index(row_pass.size, self.periods.get(row_pass.size))

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from jax_stitch.analysis.accesses import Element, Walk
-from jax_stitch.analysis.locality import ROW, row_index
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.indices.variables import ROW, row_index
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop

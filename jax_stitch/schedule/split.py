@@ -7,11 +7,11 @@ from math import ceil
 
 from msgspec import Struct
 
-from jax_stitch.analysis import Expr, linearize
-from jax_stitch.analysis.expr import Mod, Var, Within
-from jax_stitch.analysis.locality import PLACE, ROW
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
+from jax_stitch.indices import Expr, linearize
+from jax_stitch.indices.expr import Mod, Var, Within
+from jax_stitch.indices.variables import PLACE, ROW
 from jax_stitch.ir.traffic import NEIGHBOURS
 from jax_stitch.schedule.model import Order, Split
 

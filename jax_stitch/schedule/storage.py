@@ -10,11 +10,11 @@ from msgspec import Struct
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.accesses import PARTIAL, Element, Walk
 from jax_stitch.analysis.binding import inner_sizes
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.devices import Device
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
 from jax_stitch.operations import HEAVY
 from jax_stitch.schedule.model import (
     InnerReducePass,

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from math import ceil, gcd
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.analysis import linearize
 from jax_stitch.analysis.accesses import Element
-from jax_stitch.analysis.expr import Div, Expr, Mod, Var, Within
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW, STEP
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
+from jax_stitch.indices import linearize
+from jax_stitch.indices.expr import Div, Expr, Mod, Var, Within
+from jax_stitch.indices.variables import BATCH, PLACE, ROW, TERM
 from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass, OncePass, Order, RowPass, SortPass, Split
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.walks import walk_pass
@@ -125,7 +125,7 @@ def is_in_vectors(index: Index, dims: tuple[int, ...], vector: int, along: str =
     in memory, the first at a multiple of ``vector``.
     """
     address = linearize(index, dims)
-    if not {v.name for v in address.variables()} <= {ROW, BATCH, PLACE, STEP}:
+    if not {v.name for v in address.variables()} <= {ROW, BATCH, PLACE, TERM}:
         return False  # Data is not known before the loop over a vector's elements.
     step, multiple = _along(address, along, vector)
     return step == 1 and multiple % vector == 0

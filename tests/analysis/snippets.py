@@ -9,9 +9,10 @@ import numpy as np
 
 import hlo_parser
 from jax_stitch import graph
-from jax_stitch.analysis import Read, const
+from jax_stitch.analysis import Read
 from jax_stitch.analysis.maps import reads
 from jax_stitch.graph import Graph, Node
+from jax_stitch.indices import const
 
 INSTRUCTIONS: Mapping[str, str] = {
     "add": "s32[3,4] add(s32[3,4] %a, s32[3,4] %b)",

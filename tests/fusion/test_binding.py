@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_stitch.analysis import const, var
 from jax_stitch.analysis.binding import (
     Binding,
     Factor,
@@ -24,6 +23,7 @@ from jax_stitch.analysis.binding import (
 )
 from jax_stitch.analysis.maps import reads
 from jax_stitch.graph import Graph, Node
+from jax_stitch.indices import const, var
 from tests.analysis.snippets import INSTRUCTIONS, graph_of, indices_of
 from tests.fusion import forced
 

@@ -15,7 +15,6 @@ from jax import lax
 
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
-from jax_stitch.analysis import const
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import covers, index_of, inner_sizes
 from jax_stitch.analysis.maps import reads
@@ -25,6 +24,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan, Pattern
 from jax_stitch.fusion.region import is_cached
 from jax_stitch.graph import Graph
+from jax_stitch.indices import const
 from jax_stitch.ir.team import TeamLoop
 from tests.drawn import program
 from tests.fusion import forced

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jax_stitch.analysis import const
-from jax_stitch.analysis.locality import Inside, NotLocal, elements, row_index, walk_row
+from jax_stitch.analysis.locality import Inside, NotLocal, elements, walk_row
+from jax_stitch.indices import const
+from jax_stitch.indices.variables import row_index
 from tests.fusion import forced
 
 RNG = np.random.default_rng(0)

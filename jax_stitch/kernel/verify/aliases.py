@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from jax_stitch.analysis.expr import Expr
-from jax_stitch.analysis.locality import BATCH, PLACE, ROW, RUN
+from jax_stitch.indices.expr import Expr
+from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Call, Kernel, Part, RowShape

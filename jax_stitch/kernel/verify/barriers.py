@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.analysis.expr import Expr, Var, const, var
-from jax_stitch.analysis.locality import PLACE, RUN
+from jax_stitch.indices.expr import Expr, Var, const, var
+from jax_stitch.indices.variables import PLACE, RUN
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Kernel, Part, RowShape, TeamShape

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.analysis.expr import Expr
+from jax_stitch.indices.expr import Expr
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import DECLARING, Context
