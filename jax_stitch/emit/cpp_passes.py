@@ -9,7 +9,6 @@ from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_values import WHO, Kind
 from jax_stitch.emit.lines import block
 from jax_stitch.indices import var
-from jax_stitch.indices.variables import PLACE
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.literals import computed
@@ -31,15 +30,16 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
         return block("ST_EACH_ROW", [*row, *_in_vectors(writer, s)])
     if writer.lanes_fastest:
         return [*counter, *block("ST_EACH_ROW", [*row, *_lanes_inside(writer, s)])]
-    suffix = "_UNROLLED" * s.unrolled or "_AHEAD" * (writer.row_vector > 1)
-    outside, taken = f"ST_EACH_PLACE_OUTSIDE{suffix}(j, {s.size})", s.joins.block if s.joins else 1
+    suffix = "_UNROLLED" * s.is_unrolled or "_AHEAD" * (writer.row_vector > 1)
+    places, taken = f"{s.place.variable}, {s.size}", s.joins.block if s.joins else 1
+    outside = f"ST_EACH_PLACE_OUTSIDE{suffix}({places})"
     place = writer.lines(s.stretches[0].body)
     if s.period != s.size:
         outside, taken = f"ST_EACH_RUN_OUTSIDE({s.size}, {s.period})", max(1, taken // s.period)
-        place = block(f"ST_EACH_OF_RUN(j, {s.period})", place)
+        place = block(f"ST_EACH_OF_RUN({s.place.variable}, {s.period})", place)
     ahead = [f"ST_FETCH_AHEAD({a.array}, {writer.values.index(a.at)}, {a.step})" for a in s.ahead]
-    body = of_own_rows(writer, (*s.row, *s.stretches[0].body), row + place, s.size)
-    each = ["ST_EACH_ROW_INSIDE"] + [f"ST_EACH_OF_ROWS_AT_PLACE(j, {s.size})"] * (writer.row_vector > 1)
+    body = of_own_rows(writer, (*s.row, *s.stretches[0].body), row + place, places)
+    each = ["ST_EACH_ROW_INSIDE"] + [f"ST_EACH_OF_ROWS_AT_PLACE({places})"] * (writer.row_vector > 1)
     inner = [*ahead, *block("ST_EACH_ROW_INSIDE", body), *_joins(writer, s.joins, taken, each)]
     return [*counter, *block(outside, inner)]
 
@@ -51,7 +51,7 @@ def _fetches(writer: Statements, s: st.Pass) -> list[str]:
         assert isinstance(statement, st.Assign)
         to, source = statement.target, statement.value
         assert isinstance(to, ex.Ref) and isinstance(source, ex.Element)
-        start = writer.values.index(source.at - var(PLACE, s.size))
+        start = writer.values.index(source.at - var(s.place.variable, s.size))
         copies.append(f"ST_FETCH_ROW({scalar.STORAGE[source.dtype]}, {to.name}, {s.size}, {source.array}, {start})")
     return ["ST_FETCH_ROWS", *block("ST_EACH_ROW", copies), "ST_FETCHED"]
 
@@ -60,18 +60,19 @@ def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
     """The places of a row, several neighbours at a time; what is read and written so stands around their loop."""
     body = s.stretches[0].body
     before, after = _moved(writer, body, s.vector)
-    each = block(f"ST_EACH_OF_VECTOR(j, {s.size}, {s.vector})", writer.lines(body), "};")
-    return block(f"ST_EACH_VECTOR{'_UNROLLED' * s.unrolled}(j, {s.size}, {s.vector})", [*before, *each, *after])
+    places = f"{s.place.variable}, {s.size}, {s.vector}"
+    each = block(f"ST_EACH_OF_VECTOR({places})", writer.lines(body), "};")
+    return block(f"ST_EACH_VECTOR{'_UNROLLED' * s.is_unrolled}({places})", [*before, *each, *after])
 
 
-def of_own_rows(writer: Statements, body: st.Body, lines: list[str], places: int = 0) -> list[str]:
+def of_own_rows(writer: Statements, body: st.Body, lines: list[str], places: str = "") -> list[str]:
     """``lines`` of a ``body`` for each of the neighbouring rows that a thread has, where it has several; at one of
     ``places`` places, where there are any.
     """
     if writer.row_vector == 1:
         return lines
     before, after = _moved(writer, body, writer.row_vector)
-    each = f"ST_EACH_OF_ROWS_AT_PLACE(j, {places})" if places else "ST_EACH_OF_ROWS"
+    each = f"ST_EACH_OF_ROWS_AT_PLACE({places})" if places else "ST_EACH_OF_ROWS"
     return [*before, *block(each, lines), *after]
 
 
@@ -97,18 +98,18 @@ def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
     """The places of a row, shared out over neighbouring lanes."""
     if len(s.stretches) == 1:
         if s.period == s.size:
-            return _each(writer, s, "PLACE", f"j, {s.size}", s.stretches[0].body)
-        return _each(writer, s, "IN_RUNS", f"j, {s.size}, {s.period}", s.stretches[0].body)
+            return _each(writer, s, "PLACE", f"{s.place.variable}, {s.size}", s.stretches[0].body)
+        return _each(writer, s, "IN_RUNS", f"{s.place.variable}, {s.size}, {s.period}", s.stretches[0].body)
     inner: list[str] = []
     for stretch in s.stretches:
-        of_stretch = f"j, {s.size}, {s.period}, {stretch.low}, {stretch.high}"
+        of_stretch = f"{s.place.variable}, {s.size}, {s.period}, {stretch.low}, {stretch.high}"
         inner += _each(writer, s, "IN_SEGMENT", of_stretch, stretch.body)
     return block(f"ST_EACH_RUN({s.size}, {s.period})", inner)
 
 
 def _each(writer: Statements, s: st.Pass, kind: str, places: str, body: st.Body) -> list[str]:
     """``body`` at each of the places of a row; by tiles of them where something is joined after some of these."""
-    suffix = "_UNROLLED" * s.unrolled
+    suffix = "_UNROLLED" * s.is_unrolled
     lines = writer.lines(body)
     if s.joins is None:
         return block(f"ST_EACH_{kind}{suffix}({places})", lines, "};")
@@ -134,7 +135,7 @@ def _one_row(writer: Statements, s: st.Pass) -> list[str]:
     """The places of the block's first row alone."""
     if s.vector > 1:
         return block("ST_ONE_ROW", _in_vectors(writer, s))
-    each = f"ST_EACH_PLACE{'_UNROLLED' * s.unrolled}(j, {s.size})"
+    each = f"ST_EACH_PLACE{'_UNROLLED' * s.is_unrolled}({s.place.variable}, {s.size})"
     return block("ST_ONE_ROW", block(each, writer.lines(s.stretches[0].body), "};"))
 
 

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from jax_stitch.emit.cpp_values import ctype
 from jax_stitch.indices.expr import Expr, var
-from jax_stitch.indices.variables import PLACE, TERM
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, Ref, Value
 from jax_stitch.loops.blocks import LEAST_LANES, LEAST_STEPS, TYPES
@@ -62,7 +61,7 @@ def from_zero(s: st.Sums) -> frozenset[str]:
 
 
 def _products(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
-    if steps.count < LEAST_STEPS or s.lanes < LEAST_LANES:
+    if steps.term.extent < LEAST_STEPS or s.lane.extent < LEAST_LANES:
         return None
     return _terms(s, steps)
 
@@ -76,7 +75,7 @@ def _terms(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
             case st.Define(name, _, value):
                 values[name] = value
             case st.Assign(Ref(name, dtype) as target, Fused(_, left, right, addend)) if addend == target:
-                reads = [_read(values, v, dtype) for v in (left, right)]
+                reads = [_read(values, v, dtype, steps.term.variable, s.lane.variable) for v in (left, right)]
                 wide = [r for r in reads if r is not None and r.is_wide]
                 shared = [r for r in reads if r is not None and not r.is_wide]
                 if name not in sums or len(wide) != 1 or len(shared) != 1:
@@ -89,16 +88,16 @@ def _terms(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
     return None if places & values.keys() else terms
 
 
-def _read(values: dict[str, Value], value: Value, dtype: str) -> _Read | None:
+def _read(values: dict[str, Value], value: Value, dtype: str, term: str, lane: str) -> _Read | None:
     """What a factor reads, if it is an element as it lies in memory, at an address that moves evenly."""
     if isinstance(value, Ref):
         value = values.get(value.name, value)
     if not isinstance(value, Element) or value.dtype != dtype or dtype not in TYPES or value.vector:
         return None
-    first, step = _without(value.at, TERM)
-    rest, along = _without(first, PLACE)
+    first, step = _without(value.at, term)
+    rest, along = _without(first, lane)
     left = {v.name for v in rest.variables()}
-    return None if left & {TERM, PLACE} or along not in (0, 1) else _Read(value.array, first, step, along == 1)
+    return None if left & {term, lane} or along not in (0, 1) else _Read(value.array, first, step, along == 1)
 
 
 def _without(e: Expr, name: str) -> tuple[Expr, int]:
@@ -139,7 +138,7 @@ def _divided(terms: Sequence[_Term], most: int) -> Iterator[tuple[_Term, ...]]:
 
 
 def _text(writer: Statements, s: st.Sums, steps: st.Steps, block: _Block, first: Collection[str]) -> str:
-    count, start = str(steps.count), ""
+    count, start = str(steps.term.extent), ""
     if steps.joins is not None:
         count, start = "end_ - from_", "from_ * "
 

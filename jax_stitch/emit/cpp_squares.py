@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from jax_stitch.emit.cpp_values import ctype
-from jax_stitch.emit.lines import block
+from jax_stitch.emit.lines import block, extent
 from jax_stitch.indices.variables import PLACE, RUN
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element
@@ -33,7 +33,7 @@ def square_lines(writer: Statements, s: st.Items) -> list[str]:
     """A sweep's text in squares, in which what can be turned is."""
     written = {t.array for t in _targets(s.body)}
     named = {d.name for d in s.body if isinstance(d, st.Define)}
-    across = {id(d): found for d in s.body if (found := _across(d, written, named)) is not None}
+    across = {id(d): found for d in s.body if (found := _across(d, written, s, named)) is not None}
     loads: list[str] = []
     body: list[str] = []
     for line in s.body:
@@ -43,7 +43,8 @@ def square_lines(writer: Statements, s: st.Items) -> list[str]:
             t, square = ctype(found.element.dtype), f"{found.name}_across_"
             loads.append(f"ST_ACROSS({t}, {square}, &{writer.values.cell(found.element)}, {found.stride})")
             body[-1] = f"const {t} {found.name} = ST_ACROSS_AT({square});"
-    return block(f"ST_EACH_SQUARE({s.runs}, {s.lanes})", [*loads, *block("ST_PLACES_OF_SQUARE", body)])
+    each = f"ST_EACH_SQUARE({extent(s.run, RUN)}, {extent(s.lane, PLACE)})"
+    return block(each, [*loads, *block("ST_PLACES_OF_SQUARE", body)])
 
 
 def _targets(body: st.Body) -> list[Element]:
@@ -51,7 +52,7 @@ def _targets(body: st.Body) -> list[Element]:
     return [s.target for s in assigned if isinstance(s, st.Assign | st.Add) and isinstance(s.target, Element)]
 
 
-def _across(s: st.Statement, written: set[str], named: set[str]) -> _Across | None:
+def _across(s: st.Statement, written: set[str], items: st.Items, named: set[str]) -> _Across | None:
     """An element that every place of the sweep reads, if it lies so and the sweep does not write its array."""
     if not isinstance(s, st.Define) or not isinstance(s.value, Element):
         return None
@@ -59,7 +60,8 @@ def _across(s: st.Statement, written: set[str], named: set[str]) -> _Across | No
     if element.dtype not in _TYPES or s.dtype != element.dtype or element.vector or element.array in written:
         return None
     variables = {v.name: v for v in element.at.variables()}
-    if variables.keys() & named or not {PLACE, RUN} <= variables.keys():
+    axes = items.run.variable, items.lane.variable
+    if variables.keys() & named or not variables.keys() >= set(axes):
         return None
-    along, stride = (element.at.stride_of(variables[name]) for name in (RUN, PLACE))
+    along, stride = (element.at.stride_of(variables[name]) for name in axes)
     return _Across(s.name, element, stride) if along == 1 and stride is not None and abs(stride) > 1 else None

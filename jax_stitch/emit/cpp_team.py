@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from jax_stitch.emit.cpp_products import from_zero, product_lines
 from jax_stitch.emit.cpp_squares import square_lines
 from jax_stitch.emit.cpp_values import Kind, ctype
-from jax_stitch.emit.lines import block
+from jax_stitch.emit.lines import block, extent
+from jax_stitch.indices.variables import PLACE, RUN, TERM
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.threads import How
 
 if TYPE_CHECKING:
     from jax_stitch.emit.cpp_statements import Statements
@@ -34,9 +36,9 @@ def _lines(writer: Statements, s: TeamStatement) -> list[str]:
             return [_add(writer, s)]
         case st.Items(in_tiles=True):
             return square_lines(writer, s)
-        case st.Items(runs, lanes, body, in_turn, _, divided):
-            how = "_IN_TURN" if in_turn else "_DIVIDED" if divided else ""
-            return block(f"ST_EACH_ITEM{how}({runs}, {lanes})", writer.lines(body))
+        case st.Items(run, lane, body, _, divided):
+            how = "_IN_TURN" if lane.how is How.SERIAL else "_DIVIDED" if divided else ""
+            return block(f"ST_EACH_ITEM{how}({extent(run, RUN)}, {extent(lane, PLACE)})", writer.lines(body))
         case st.Sums():
             return _splits(writer, s) if s.split > 1 else _chunks(writer, s)
 
@@ -88,13 +90,13 @@ def _chunks(writer: Statements, s: st.Sums) -> list[str]:
         products = product_lines(writer, s, steps) if writer.is_one_thread else None
         lanes = block("ST_LANES", writer.lines(steps.body))
         if steps.joins is None:
-            lines += products or block(f"ST_STEPS({steps.count})", lanes)
+            lines += products or block(f"ST_STEPS({extent(steps.term, TERM)})", lanes)
             continue
         steps_of_block = products or block("ST_STEPS_OF_RUN", lanes)
         joins = _joins(writer, steps, steps.joins, steps.joins.block, "ST_LANES")
-        lines += block(f"ST_STEP_RUNS({steps.count}, {steps.joins.block})", [*steps_of_block, *joins])
+        lines += block(f"ST_STEP_RUNS({extent(steps.term, TERM)}, {steps.joins.block})", [*steps_of_block, *joins])
     lines += block("ST_LANES", writer.lines(s.finish))
-    return block(f"ST_EACH_CHUNK{_divided(s)}({s.runs}, {s.lanes}, {s.width})", lines)
+    return block(f"ST_EACH_CHUNK{_divided(s)}({extent(s.run, RUN)}, {extent(s.lane, PLACE)}, {s.width})", lines)
 
 
 def _divided(s: st.Sums) -> str:
@@ -107,36 +109,37 @@ def _splits(writer: Statements, s: st.Sums) -> list[str]:
     if has_rest:
         lines += [f"{_functor(sum_)}::T {sum_.name}_rest = {_first(writer, sum_)};" for sum_ in s.sums]
     for steps in s.steps:
-        body = writer.lines(steps.body)
+        body, count = writer.lines(steps.body), extent(steps.term, TERM)
         if steps.joins is None:
-            whole = steps.count - _rest(writer, s, steps)
+            whole = count - _rest(writer, s, steps)
             lines += block(f"ST_SPLIT_STEPS({whole}, {s.split})", body)
-            if whole < steps.count:
+            if whole < count:
                 lines += _in_rest(writer, s, steps, whole)
             continue
         steps_of_block = block(f"ST_SPLIT_STEPS_OF_RUN({s.split})", body)
         joins = _joins(writer, steps, steps.joins, steps.joins.block * s.split, f"ST_EACH_PART({s.split})")
-        lines += block(f"ST_SPLIT_RUNS({steps.count}, {s.split}, {steps.joins.block})", [*steps_of_block, *joins])
+        lines += block(f"ST_SPLIT_RUNS({count}, {s.split}, {steps.joins.block})", [*steps_of_block, *joins])
     combine = "ST_COMBINE_REST" if has_rest else "ST_COMBINE"
     for sum_ in (sum_ for sum_ in s.sums if not sum_.of_block):
         lines.append(f"{combine}({_functor(sum_)}, {sum_.name}, {s.split})")
         writer.declare(sum_.name, Kind.LOCAL, sum_.dtype)
     lines += block("ST_FIRST_PART", writer.lines(s.finish))
-    return block(f"ST_EACH_SPLIT{_divided(s)}({s.runs}, {s.lanes}, {s.split})", lines)
+    return block(f"ST_EACH_SPLIT{_divided(s)}({extent(s.run, RUN)}, {extent(s.lane, PLACE)}, {s.split})", lines)
 
 
 def _rest(writer: Statements, s: st.Sums, steps: st.Steps) -> int:
     """Return how many of the last steps do not fill a vector of one thread. Written to some of its lanes, they would
     make the load of all lanes wait until these writes have left the store buffer.
     """
-    return steps.count % s.split if writer.is_one_thread and steps.joins is None and steps.count > s.split else 0
+    count = steps.term.extent
+    return count % s.split if writer.is_one_thread and steps.joins is None and count > s.split else 0
 
 
 def _in_rest(writer: Statements, s: st.Sums, steps: st.Steps, whole: int) -> list[str]:
     """Return the steps from ``whole`` on, in order."""
     for sum_ in s.sums:
         writer.declare(sum_.name, Kind.REST, sum_.dtype)
-    lines = block(f"ST_STEPS_FROM({whole}, {steps.count})", writer.lines(steps.body))
+    lines = block(f"ST_STEPS_FROM({whole}, {extent(steps.term, TERM)})", writer.lines(steps.body))
     for sum_ in s.sums:
         writer.declare(sum_.name, Kind.SPLIT, sum_.dtype)
     return lines
@@ -147,6 +150,6 @@ def _joins(writer: Statements, steps: st.Steps, joins: st.Joins, size: int, each
     lines: list[str] = []
     for k, step in enumerate(joins.steps):
         inner = block(each, writer.lines(step.body))
-        last = f"from_ + {size} >= {steps.count}"
+        last = f"from_ + {size} >= {extent(steps.term, TERM)}"
         lines += block(f"if (runs_ % {joins.block**k} == 0 || {last})", inner) if k else inner
     return lines

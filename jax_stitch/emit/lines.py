@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.kernel.literals import literal
 from jax_stitch.kernel.model import Table
+from jax_stitch.kernel.statements import Axis
 from jax_stitch.util.formatting import one_line, shorten
 
 MOST_SOURCES = 6
@@ -24,6 +25,12 @@ def indent(lines: Sequence[str], by: int = 1) -> list[str]:
 def block(head: str, lines: Sequence[str], end: str = "}") -> list[str]:
     """``lines`` in braces, behind the head of a loop, a condition or a function."""
     return [f"{head} {{" if head else "{", *indent(lines), end]
+
+
+def extent(axis: Axis, name: str) -> int:
+    """Return the extent of a loop whose macro binds a variable of this name; the loop's has to be of that name."""
+    assert axis.variable == name, f"the macro of a loop over {axis.variable} binds {name}"
+    return axis.extent
 
 
 def tables(graph: Graph, names: Mapping[int, str]) -> tuple[Table, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jax_stitch.emit.passes import row_axes
 from jax_stitch.indices.expr import Expr, Var
 from jax_stitch.indices.variables import PLACE
 from jax_stitch.kernel import statements as st
@@ -58,15 +59,8 @@ def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     together = emitter.names.fresh(f"{name}_vector") if vector > 1 else ""
     written = st.Assign(Element(emitter.out[i], at, dtype, together), Ref(name, r.dtype))
     unrolled = part.own_storage[key].kind is StorageKind.REGISTERS
-    one_row = st.Pass(
-        size,
-        size,
-        (),
-        (st.Stretch(0, size, (written,)),),
-        vector=vector,
-        unrolled=unrolled,
-        first_row_only=True,
-    )
+    stretch = st.Stretch(0, size, (written,))
+    one_row = st.Pass(*row_axes(size, unrolled=unrolled), (), (stretch,), vector, first_row_only=True)
     if part.split.rows_per_block == 1:
         return [one_row]
     return [st.JoinRows(r.name, name, part.per_lane(size), size), one_row]

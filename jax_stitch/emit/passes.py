@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
+from jax_stitch.indices.variables import PLACE, RUN
 from jax_stitch.kernel import statements
-from jax_stitch.kernel.statements import Joins, JoinStep, Pass
+from jax_stitch.kernel.statements import Axis, Joins, JoinStep, Pass
+from jax_stitch.kernel.threads import How
 from jax_stitch.schedule.model import LoopPass, Part
 from jax_stitch.schedule.runs import Stretch, stretches
 
@@ -16,6 +18,13 @@ def stretches_of(part: Part, row_pass: LoopPass) -> list[Stretch | None]:
     return (
         list(stretches(row_pass.breaks, part.periods.get(row_pass.size, row_pass.size))) if row_pass.breaks else [None]
     )
+
+
+def row_axes(size: int, period: int | None = None, *, unrolled: bool = False) -> tuple[Axis, Axis]:
+    """Return the variables of the runs of a row of ``size`` places, and of the ``period`` places of a run."""
+    period = period or size
+    how = How.UNROLLED if unrolled else How.LANE
+    return Axis(RUN, size // max(1, period)), Axis(PLACE, period, how)
 
 
 def make_pass(
@@ -37,12 +46,10 @@ def make_pass(
     made = [statements.Stretch(*b, tuple(s.lines[PER_PLACE])) for s, b in zip(scopes, bounds, strict=True)]
     first = scopes[0]
     return Pass(
-        size,
-        period,
+        *row_axes(size, period, unrolled=unrolled),
         row,
         tuple(made),
         first.vector,
-        unrolled,
         ahead=tuple(dict.fromkeys(first.ahead)),
         joins=Joins(part.sum_block, tuple(joins)) if joins else None,
     )

@@ -7,9 +7,11 @@ from itertools import groupby
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope
+from jax_stitch.indices.variables import PLACE
 from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.literals import computed
-from jax_stitch.kernel.statements import Assign, Scan, ScanPass, ScanStep
+from jax_stitch.kernel.statements import Assign, Axis, Scan, ScanPass, ScanStep
+from jax_stitch.kernel.threads import How
 from jax_stitch.schedule.model import LoopPass
 from jax_stitch.schedule.row_passes import PatternView
 
@@ -45,7 +47,8 @@ def scan_pass(
         step(operands, together)
         ready.update({(i, shape.value_elements(i)[0]): cell(i) for i in together})
     step(roots, [])
-    return ScanPass(row_pass.size, row_pass.batch, row_pass.backward, tuple(scans.values()), tuple(steps))
+    place = Axis(PLACE, row_pass.size, How.LANE)
+    return ScanPass(place, row_pass.batch, row_pass.backward, tuple(scans.values()), tuple(steps))
 
 
 def _groups(shape: PatternView, row_pass: LoopPass) -> Iterator[list[int]]:

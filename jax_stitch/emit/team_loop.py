@@ -19,14 +19,14 @@ from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indices import Expr, const, linearize, var
-from jax_stitch.indices.variables import PLACE, ROW
+from jax_stitch.indices.variables import PLACE, ROW, RUN, TERM
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
-from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.kernel.threads import How, Reach, Who
 from jax_stitch.loops.chunks import chunk_width
 from jax_stitch.loops.results import reads_across
 from jax_stitch.loops.scatter import window_index, window_starts
@@ -179,7 +179,7 @@ class LoopWriter:
                 value: Value = literal(constant, dtype)
             else:
                 value = Cell(self._sources[c.initial], self._values.index(linearize(index, dims)), dtype)
-            statements.append(st.Items(1, size, (st.Assign(self._own(c.parameter, size), value),)))
+            statements.append(st.Items(*_axes(1, size), (st.Assign(self._own(c.parameter, size), value),)))
         return statements
 
     def _own(self, i: int, size: int) -> Cell:
@@ -196,7 +196,7 @@ class LoopWriter:
             index = index_at(self._loop, c.binding, var(PLACE, size))
             target = Cell(self._out[c.result], self._values.index(linearize(index, tensor.dims)), tensor.dtype)
             write = st.Assign(target, self._own(c.parameter, size))
-            statements.append(st.Items(1, size, (self._guarded(write, is_uniform(c.binding)),)))
+            statements.append(st.Items(*_axes(1, size), (self._guarded(write, is_uniform(c.binding)),)))
         return statements
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign | st.Only:
@@ -215,7 +215,8 @@ class LoopWriter:
             placed = any(w.target is Target.PLACED for w in sweep.writes)
             in_tiles = self._team.threads == 1 and not (sweep.adds or placed) and reads_across(self._loop, sweep)
             divided = sweep.sharing.pieces > 1
-            return [st.Items(sweep.runs, sweep.lanes, (*_lines(scope), *writes), sweep.adds, in_tiles, divided)]
+            axes = _axes(sweep.runs, sweep.lanes, How.SERIAL if sweep.adds else How.LANE)
+            return [st.Items(*axes, (*_lines(scope), *writes), in_tiles, divided)]
         return self._split(sweep) if sweep.sharing.split > 1 else self._chunks(sweep)
 
     def _open(self) -> Scope:
@@ -234,7 +235,7 @@ class LoopWriter:
         before, declared = self._begin(sums)
         steps = tuple(self._steps(sweep, group, sums) for group in groups)
         declared += tuple(s for group in groups for s in self._blocked(group, sums, 1).declarations())
-        shape, divided = (sweep.runs, sweep.lanes, 1, vector), _is_divided(sweep, before)
+        shape, divided = (*_axes(sweep.runs, sweep.lanes), 1, vector), _is_divided(sweep, before)
         return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
 
     def _split(self, sweep: Sweep) -> list[st.Statement]:
@@ -243,7 +244,7 @@ class LoopWriter:
         before, declared = self._begin(sums)
         steps = tuple(self._steps(sweep, group, sums) for group in groups)
         declared += tuple(s for group in groups for s in self._blocked(group, sums, split).declarations())
-        shape, divided = (sweep.runs, sweep.lanes, split, 1), _is_divided(sweep, before)
+        shape, divided = (*_axes(sweep.runs, sweep.lanes), split, 1), _is_divided(sweep, before)
         return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
 
     def _begin(self, sums: dict[int, list[Ref]]) -> tuple[list[st.Statement], tuple[st.Sum, ...]]:
@@ -286,7 +287,9 @@ class LoopWriter:
                     made = self._reducers[r]
                     updates.append(st.Assign(target, made.combined(target, made.value(values))))
         self._values.close()
-        return st.Steps(step_count(self._loop.body, reduces[0]), (*_lines(scope), *updates), blocked.joins())
+        how = How.LANE if sweep.sharing.split > 1 else How.SERIAL
+        term = st.Axis(TERM, step_count(self._loop.body, reduces[0]), how)
+        return st.Steps(term, (*_lines(scope), *updates), blocked.joins())
 
     def _blocked(self, reduces: Sequence[int], sums: dict[int, list[Ref]], split: int) -> BlockedSteps:
         """The blocks of the steps that some reductions take together, where the steps are many."""
@@ -377,3 +380,8 @@ def _is_divided(sweep: Sweep, before: Sequence[st.Statement]) -> bool:
 
 def _lines(scope: Scope) -> list[st.Statement]:
     return [*scope.lines[PER_ROW], *scope.lines[PER_PLACE]]
+
+
+def _axes(runs: int, lanes: int, how: How = How.LANE) -> tuple[st.Axis, st.Axis]:
+    """Return the variables of a sweep's runs, and of the lanes of a run."""
+    return st.Axis(RUN, runs), st.Axis(PLACE, lanes, how)

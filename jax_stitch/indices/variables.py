@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jax_stitch.indices.expr import Expr, var
 
+BLOCK = "block"
 ROW = "row"
 BATCH = "batch"
 PLACE = "j"

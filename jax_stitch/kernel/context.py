@@ -7,10 +7,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
+from jax_stitch.indices.variables import BATCH, ROW
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import INDEX, Op, Start, Value, type_of
+from jax_stitch.kernel.forms import axes_of, forms
 from jax_stitch.kernel.literals import computed
 
 Range = tuple[int, int]
@@ -26,8 +27,7 @@ class Context(Struct):
 
     def enter(self, kind: type[Any], values: Mapping[str, Any]) -> None:
         """Takes in what a node of a kind declares, from its fields; before what is inside it."""
-        if kind in _RANGES:
-            self.ranges.update(_RANGES[kind](values))
+        self.ranges |= bound(kind, values)
         if kind in (model.Combiner, model.Comparator):
             name = values["name"]
             self.fields[name] = tuple(values["dtypes"])
@@ -67,34 +67,39 @@ def _of_rows(v: Mapping[str, Any]) -> dict[str, Range]:
     return {ROW: (0, v["period"] - 1), BATCH: (0, v["rows"] // v["period"] - 1)}
 
 
-def _of_pass(v: Mapping[str, Any]) -> dict[str, Range]:
-    return {PLACE: (0, v["period"] - 1), RUN: (0, v["size"] // v["period"] - 1)}
-
-
 def _of_serial(v: Mapping[str, Any]) -> dict[str, Range]:
     return {v["variable"]: (v["start"].low, min(stop.high for stop in v["stops"]) - 1)}
-
-
-def _of_items(v: Mapping[str, Any]) -> dict[str, Range]:
-    return {RUN: (0, v["runs"] - 1), PLACE: (0, v["lanes"] - 1)}
 
 
 _RANGES: dict[type[Any], Callable[[Mapping[str, Any]], dict[str, Range]]] = {
     model.RowShape: _of_rows,
     model.TeamShape: lambda v: {ROW: (0, v["rows"] - 1)},
-    st.Pass: _of_pass,
-    st.ScanPass: lambda v: {PLACE: (0, v["size"] - 1)},
     st.Serial: _of_serial,
     st.Repeat: lambda v: {v["variable"]: (0, v["trips"] - 1)} if v["trips"] is not None else {},
-    st.Items: _of_items,
-    st.Sums: _of_items,
-    st.Steps: lambda v: {"q": (0, v["count"] - 1)},
     st.Inside: lambda v: {v["name"]: (0, v["high"])},
 }
 
 
-DECLARING = frozenset({*_DECLARATIONS, *_RANGES, model.Combiner, model.Comparator, st.Scan, st.ReduceBlock, st.RowFlag})
-"""The kinds of nodes that declare something."""
+def bound(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Range]:
+    """Return the ranges of the variables that a node of a kind binds, by its fields."""
+    if kind in _RANGES:
+        return _RANGES[kind](values)
+    axes = (values[name] for name in axes_of(kind))
+    return {axis.variable: (0, axis.extent - 1) for axis in axes}
+
+
+def bound_by(node: Any) -> dict[str, Range]:
+    """Return the ranges of the variables that a node binds; a loop without an end of its own has none."""
+    return bound(type(node), {f.name: getattr(node, f.name) for f in forms(type(node))})
+
+
+def declares(kind: type[Any]) -> bool:
+    """Return whether nodes of a kind declare a name or bind a variable."""
+    return kind in _DECLARING or bool(axes_of(kind))
+
+
+_OTHERS = {model.Combiner, model.Comparator, st.Scan, st.ReduceBlock, st.RowFlag}
+_DECLARING = frozenset({*_DECLARATIONS, *_RANGES, *_OTHERS})
 
 
 def usual_type(op: Op) -> str:

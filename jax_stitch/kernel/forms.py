@@ -20,6 +20,7 @@ class Kind(Enum):
     BOOL = "bool"
     WORD = "str"
     NAMED = "one of an enumeration"
+    AXIS = "Axis"
     INDEX = "Expr"
     VALUE = "Value"
     WORDS = "tuple[str, ...]"
@@ -48,6 +49,7 @@ _KINDS = {
     "int | None": Kind.INT,
     "bool": Kind.BOOL,
     "str": Kind.WORD,
+    "Axis": Kind.AXIS,
     "Expr": Kind.INDEX,
     "Value": Kind.VALUE,
     "Element": Kind.VALUE,
@@ -96,6 +98,16 @@ def names_inside(kind: type[Any]) -> tuple[str, ...]:
 
 
 _INSIDE: dict[type[Any], tuple[str, ...]] = {}
+
+
+def axes_of(kind: type[Any]) -> tuple[str, ...]:
+    """Return the fields of a kind of node that are loop variables."""
+    if kind not in _AXES:
+        _AXES[kind] = tuple(f.name for f in forms(kind) if f.kind is Kind.AXIS)
+    return _AXES[kind]
+
+
+_AXES: dict[type[Any], tuple[str, ...]] = {}
 
 
 def required(form: FieldForm) -> bool:

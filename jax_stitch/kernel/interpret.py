@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.indices.variables import BATCH, BLOCK, ROW
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.context import bound_by
 from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.lockstep import Array, Held, KernelFault, Threads, precedes
@@ -60,7 +62,7 @@ class Machine(Threads):
         """The part, for all its blocks."""
         part, shape = self.part, self.part.shape
         if not isinstance(shape, RowShape):
-            self.indices["row"] = self.indices["block"]
+            self.indices[ROW] = self.indices[BLOCK]
             self.body(part.before)
             self.body(part.body)
             return
@@ -69,12 +71,12 @@ class Machine(Threads):
         self.body(part.before)
         groups = ceil(shape.period / self._rows)
         for trip in range(shape.sequence):
-            group = self.indices["block"] * shape.sequence + trip
+            group = self.indices[BLOCK] * shape.sequence + trip
             first = group % groups * self._rows
             batch = group // groups
             row = first + np.arange(self._rows)[None, :, None]
             self._active = (batch < shape.rows // shape.period) & (row < shape.period)
-            self.indices |= {"row": row, "batch": batch}
+            self.indices |= {ROW: row, BATCH: batch}
             self.body(part.body)
         self._active = np.ones((self.blocks, self._rows, 1), bool)
         self.body(part.after)
@@ -109,7 +111,7 @@ class Machine(Threads):
     def _do_only(self, s: st.Only) -> None:
         mask = np.ones((1, 1, 1), bool)
         if s.who is Who.FIRST_ROW:
-            mask = self.indices["row"] == 0
+            mask = self.indices[ROW] == 0
         with self.only(mask):
             self._do_assign(s.does)
 
@@ -183,19 +185,21 @@ class Machine(Threads):
                         self.body(step.body)
                 if lanes == s.size:
                     break
-            self._leave_places()
+            self._leave_places(s)
 
     def _at_places(self, s: st.Pass, at: Array) -> None:
         """One place of each lane."""
         self.place, inner = at, at % s.period
-        self.indices |= {"j": inner, "run": at // s.period}
+        self.indices |= {s.place.variable: inner, s.run.variable: at // s.period}
+        self.at_places = True
         for stretch in s.stretches:
             with self.only((at < s.size) & (inner >= stretch.low) & (inner < stretch.high)):
                 self.body(stretch.body)
 
-    def _leave_places(self) -> None:
-        self.indices.pop("j")
-        self.indices.pop("run", None)
+    def _leave_places(self, s: Any) -> None:
+        for name in bound_by(s):
+            del self.indices[name]
+        self.at_places = False
 
     def _accumulates(self, s: st.Pass | st.ScanPass) -> bool:
         targets = (n.target for n in nodes(s) if isinstance(n, st.Assign) and isinstance(n.target, Ref))
@@ -243,13 +247,14 @@ class Machine(Threads):
         for first in range(0, s.size, lanes):
             at = first + np.arange(lanes)[None, None, :]
             self.place = np.maximum(s.size - 1 - at, 0) if s.backward else at
-            self.indices["j"] = self.place
+            self.indices[s.place.variable] = self.place
+            self.at_places = True
             for step in s.steps:
                 with self.only(self._active & (at < s.size)):
                     self.body(step.body)
                 for name in step.scans:
                     carried[name] = self._scanned(combiners[name], name, carried[name])
-        self._leave_places()
+        self._leave_places(s)
 
     def _scanned(self, combiner: str, name: str, carried: Array) -> Array:
         field = self.cells[name].fields[0]
@@ -295,15 +300,17 @@ class Machine(Threads):
     def _do_items(self, s: st.Items) -> None:
         self._enter_items(s)
         self.body(s.body)
-        self._leave_places()
+        self._leave_places(s)
 
     def _enter_items(self, s: st.Items | st.Sums) -> None:
-        self.indices |= {"run": np.arange(s.runs)[None, :, None], "j": np.arange(s.lanes)[None, None, :]}
+        runs, lanes = np.arange(s.run.extent)[None, :, None], np.arange(s.lane.extent)[None, None, :]
+        self.indices |= {s.run.variable: runs, s.lane.variable: lanes}
+        self.at_places = True
 
     def _join_steps(self, steps: st.Steps, done: int) -> None:
         for k, step in enumerate(steps.joins.steps if steps.joins else ()):
             assert steps.joins is not None
-            if done == steps.count or done % steps.joins.block ** (k + 1) == 0:
+            if done == steps.term.extent or done % steps.joins.block ** (k + 1) == 0:
                 self.body(step.body)
 
     def _do_sums(self, s: st.Sums) -> None:
@@ -311,9 +318,9 @@ class Machine(Threads):
         for total in s.sums:
             self.locals[total.name] = self.value(total.first)
         for steps in s.steps:
-            for q in range(steps.count):
-                self.indices["q"] = np.asarray(q)
+            for term in range(steps.term.extent):
+                self.indices[steps.term.variable] = np.asarray(term)
                 self.body(steps.body)
-                self._join_steps(steps, q + 1)
+                self._join_steps(steps, term + 1)
         self.body(s.finish)
-        self._leave_places()
+        self._leave_places(s)

@@ -47,6 +47,7 @@ class Threads:
         self.locals: dict[str, Held] = {}
         self.indices: dict[str, Array] = {"block": np.arange(blocks)[:, None, None]}
         self.mask: Array = np.ones((blocks, 1, 1), bool)
+        self.at_places = False
         self.place: Array = np.zeros((1, 1, 1), np.int64)
         """Where in each row the threads are, in a pass."""
 
@@ -117,7 +118,7 @@ class Threads:
 
     def _is_row(self) -> bool:
         """Whether one thread of each row stands for all."""
-        return "j" not in self.indices
+        return not self.at_places
 
     def _block(self) -> Array:
         return np.arange(self.blocks)[:, None, None]

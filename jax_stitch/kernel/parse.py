@@ -139,6 +139,8 @@ class _Parser(ValueParser):
             case Kind.NAMED:
                 assert form.enum is not None
                 return form.enum[self.tokens.name().upper()]
+            case Kind.AXIS:
+                return self._axis()
             case Kind.WORD:
                 return self.tokens.word()
             case Kind.INDEX:
@@ -146,6 +148,15 @@ class _Parser(ValueParser):
             case Kind.VALUE:
                 return self.value()
         return self._list(form)
+
+    def _axis(self) -> st.Axis:
+        how = threads.How[self.tokens.name().upper()]
+        self.tokens.expect("(")
+        variable = self.tokens.name()
+        self.tokens.expect(",")
+        extent = self.tokens.integer()
+        self.tokens.expect(")")
+        return st.Axis(variable, extent, how)
 
     def _list(self, form: FieldForm) -> tuple[Any, ...]:
         self.tokens.expect("[")

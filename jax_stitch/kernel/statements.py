@@ -10,7 +10,15 @@ from msgspec import Struct
 
 from jax_stitch.indices.expr import Expr
 from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
-from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.kernel.threads import How, Reach, Who
+
+
+class Axis(Struct, frozen=True):
+    """The variable of a loop: it counts the iterations from 0, of which there are ``extent``."""
+
+    variable: str
+    extent: int
+    how: How = How.SERIAL
 
 
 class Define(Struct, frozen=True):
@@ -175,24 +183,37 @@ class Joins(Struct, frozen=True):
 
 
 class Pass(Struct, frozen=True):
-    """``row`` for each row, and ``stretches`` at each of the ``size`` places of the row, which its lanes share
-    out. Place ``run * period + j`` is ``j`` of run ``run``.
+    """``row`` for each row, and ``stretches`` at each place of each run of the row. Unrolled places are shared out
+    over lanes too, and what is cached at each stays in registers.
     """
 
-    size: int
-    period: int
+    run: Axis
+    place: Axis
     row: Body
     stretches: tuple[Stretch, ...]
     vector: int = 1
     """Neighbouring places that a lane takes at a time."""
-    unrolled: bool = False
-    """So that what is cached at each place stays in registers."""
     first_row_only: bool = False
     """The block's first row alone."""
     ahead: tuple[Prefetch, ...] = ()
     joins: Joins | None = None
     fetches: bool = False
     """Whole rows are copied to shared memory, by a unit of its own where there is one; threads meet for it."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of places of a row."""
+        return self.run.extent * self.place.extent
+
+    @property
+    def period(self) -> int:
+        """Return the number of places of a run."""
+        return self.place.extent
+
+    @property
+    def is_unrolled(self) -> bool:
+        """Return whether the loop over places is written out."""
+        return self.place.how is How.UNROLLED
 
 
 class Reduce(Struct, frozen=True):
@@ -258,11 +279,16 @@ class ScanPass(Struct, frozen=True):
     from batch to batch. ``backward`` from the last place to the first.
     """
 
-    size: int
+    place: Axis
     batch: int
     backward: bool
     scans: tuple[Scan, ...]
     steps: tuple[ScanStep, ...]
+
+    @property
+    def size(self) -> int:
+        """Return the number of places of a row."""
+        return self.place.extent
 
 
 class Sort(Struct, frozen=True):
@@ -311,14 +337,13 @@ class Add(Struct, frozen=True):
 
 
 class Items(Struct, frozen=True):
-    """Each of ``runs`` x ``lanes`` places by itself; ``in_turn`` where several may add to one element, and ``in_tiles``
+    """Each place of each run by itself; lanes are serial where several places may add to one element, and ``in_tiles``
     where what lies apart along lanes is next to each other along runs. ``divided`` where helpers may do some of them.
     """
 
-    runs: int
-    lanes: int
+    run: Axis
+    lane: Axis
     body: Body
-    in_turn: bool = False
     in_tiles: bool = False
     divided: bool = False
 
@@ -334,21 +359,21 @@ class Sum(Struct, frozen=True):
 
 
 class Steps(Struct, frozen=True):
-    """``body`` for each of ``count`` steps ``q``; what is done after blocks of them is done after the last too."""
+    """``body`` for each term of the sums; what is done after blocks of terms is done after the last too."""
 
-    count: int
+    term: Axis
     body: Body
     joins: Joins | None = None
 
 
 class Sums(Struct, frozen=True):
-    """Each of ``runs`` x ``lanes`` places by ``split`` threads: they share out the steps that its sums go through,
-    combine these, and one of them goes on to ``finish``. ``width`` neighbouring places are one vector where threads
+    """Each place of each run by ``split`` threads: they share out the terms of its sums, combine these, and one of them
+    goes on to ``finish``. ``width`` neighbouring places are one vector where threads
     are vectors. ``divided`` where helpers may do some of the places.
     """
 
-    runs: int
-    lanes: int
+    run: Axis
+    lane: Axis
     split: int
     width: int
     sums: tuple[Sum, ...]

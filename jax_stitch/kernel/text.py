@@ -98,6 +98,8 @@ class _Writer:
                 return str(value).lower()
             case Kind.NAMED:
                 return value.name.lower()
+            case Kind.AXIS:
+                return f"{value.how.name.lower()}({value.variable}, {value.extent})"
             case Kind.WORD:
                 return _word(value)
             case Kind.INDEX:

@@ -24,3 +24,13 @@ class Reach(Enum):
     GRID = "grid"
     LAST_BLOCK = "last block"
     """Of the grid's blocks all end but the one that arrives last, which goes on alone."""
+
+
+class How(Enum):
+    """How the iterations of a loop are executed."""
+
+    SERIAL = "serial"
+    LANE = "lane"
+    """Shared out over lanes: those of a row, the threads of a team, or those that divide a sum."""
+    UNROLLED = "unrolled"
+    """Shared out over lanes, and written out one after the other."""

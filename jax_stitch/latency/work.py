@@ -192,7 +192,8 @@ class _Counter:
                 self._statements(body, self._of_rows(at))
             case st.Pass():
                 self._pass(s, at)
-            case st.ScanPass(size, _, _, scans, steps):
+            case st.ScanPass(place, _, _, scans, steps):
+                size = place.extent
                 places = self._of_places(size, size, at)
                 self._turns(size, size, 1, at)
                 for step in steps:

@@ -49,7 +49,7 @@ def test_a_reduction_in_the_middle() -> None:
 
 def test_what_comes_after_a_reduction_in_its_kernel() -> None:
     lines = ("z = f32[] constant(0)", "r = f32[64] reduce(x, z), dimensions={1}, to_apply=add",
-             "n = f32[64] negate(r)", "ROOT a = f32[64] abs(n)")  # fmt: skip
+             "n = f32[64] negate(r)", "ROOT a = f32[64] floor(n)")  # fmt: skip
     built = graph(*lines, kernels={"r": "k", "n": "k"})
     assert "n comes after r" in reason(built, "n", "a")[1]
 
@@ -107,7 +107,7 @@ def test_the_parameter_limit(device: str) -> None:
 
 
 def test_only_what_is_between_kernels_is_a_stop() -> None:
-    lines = ("e = f32[64,32] exponential(x)", "n = f32[64,32] negate(e)", "ROOT a = f32[64,32] abs(n)")
+    lines = ("e = f32[64,32] exponential(x)", "n = f32[64,32] negate(e)", "ROOT a = f32[64,32] floor(n)")
     built = graph(*lines, kernels={"e": "k", "n": "k"})
     by_name = {n.name: n.id for n in built.nodes}
     kernels, together = Kernels(built, H200), {by_name["n"]: frozenset({by_name["a"]})}

@@ -155,12 +155,22 @@ def grown(name: str, by: int) -> Change:
     return lambda s: replace(s, **{name: getattr(s, name) + by})
 
 
+def resized(axis: str, by: int) -> Change:
+    """A loop of more iterations."""
+
+    def change(s: Any) -> Any:
+        old = getattr(s, axis)
+        return replace(s, **{axis: replace(old, extent=old.extent + by)})
+
+    return change
+
+
 def with_target(**values: Any) -> Change:
     return lambda s: replace(s, target=replace(s.target, **values))
 
 
 def longer(s: st.Pass) -> st.Pass:
-    return replace(s, size=s.size + 1, period=s.size + 1)
+    return replace(s, run=replace(s.run, extent=1), place=replace(s.place, extent=s.size + 1))
 
 
 def unconditional(s: st.Choice) -> st.Choice:
@@ -218,11 +228,11 @@ AXES: dict[str, Planted] = {
     "a scan along another axis": Planted("square scan", _by(loads, along_rows)),
     "a reduction along another axis": Planted("square sum", _by(loads, along_rows)),
     "a scan the other way": Planted("scan", _by(is_a(st.ScanPass), given(backward=True))),
-    "a scan of fewer places": Planted("scan", _by(is_a(st.ScanPass), grown("size", -1))),
-    "a reduction of one place fewer": Planted("standardised", _by(is_a(st.Pass), grown("size", -1))),
+    "a scan of fewer places": Planted("scan", _by(is_a(st.ScanPass), resized("place", -1))),
+    "a reduction of one place fewer": Planted("standardised", _by(is_a(st.Pass), resized("place", -1))),
     "an inner reduction of one element fewer": Planted("inner reduction", _by(is_a(st.Serial), shorter_loop)),
     "a reduction in memory order of one element fewer": Planted(
-        "in memory order", _by(is_a(st.Pass), grown("size", -1)), "cpu"
+        "in memory order", _by(is_a(st.Pass), resized("place", -1)), "cpu"
     ),
     "the neighbour of an element": Planted("padded", _by(loads, moved_load(-1))),
 }
@@ -240,8 +250,8 @@ PLANTED: dict[str, Planted] = {
     "a condition left out": Planted("padded", _by(is_a(st.Choice), unconditional)),
     "an array smaller than the pass": Planted("sort", _by(is_a(st.Shared), grown("size", -1))),
     "a loop one step too long": Planted("discounted_rewards", _by(is_a(st.Repeat), grown("trips", 1))),
-    "a product one step too long": Planted("lstm", _by(is_a(st.Steps), grown("count", 1))),
-    "one item too many": Planted("lstm", _by(is_a(st.Items), grown("lanes", 1))),
+    "a product one step too long": Planted("lstm", _by(is_a(st.Steps), resized("term", 1))),
+    "one item too many": Planted("lstm", _by(is_a(st.Items), resized("lane", 1))),
     "a smaller buffer than the part's": Planted("gathered", _by(is_a(model.Call), backward("arguments"))),
     "a buffer of another type": Planted("standardised", _by(is_a(model.Buffer), typed("f64"))),
     "shared memory past its end": Planted("sort", _by(is_a(model.Launch), grown("shared_bytes", -64))),

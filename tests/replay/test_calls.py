@@ -83,7 +83,7 @@ def test_kernels_that_wait_for_different_ones_do_not_wait_for_each_other() -> No
     body = """  %a = f32[4]{0} exponential(%x)
   %b = f32[4]{0} negate(%y)
   %c = f32[4]{0} sine(%a)
-  %d = f32[4]{0} cosine(%b)
+  %d = f32[4]{0} tanh(%b)
   %e = f32[4]{0} add(%c, %d)
   ROOT %t = (f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(%c, %d, %e)"""
     assert scopes(calls(body, "abcde", joining(large="ab"))) == [["a"], ["b"], ["c"], ["d"], ["e"]]

@@ -12,20 +12,20 @@ from typing import Any
 from msgspec import Struct
 
 from jax_stitch.indices.expr import Expr
-from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
+from jax_stitch.indices.variables import ROW
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.forms import axes_of
 from jax_stitch.kernel.model import Call, Kernel, Part, RowShape
 from jax_stitch.kernel.threads import Reach, Who
 from jax_stitch.kernel.verify.bounds import inside, values_of
 from jax_stitch.kernel.verify.finding import Finding
-from jax_stitch.kernel.verify.writes import WriteCheck, inner_ranges
+from jax_stitch.kernel.verify.writes import WriteCheck, counts_of, inner_ranges
 
 Thread = tuple[Any, ...] | None
 """How the thread follows from the row and the place: accesses with equal ones, at the same row and place, are of the
 same thread. None may be of any.
 """
-_POSITION = frozenset({ROW, BATCH, RUN, PLACE})
 
 
 def alias_findings(kernel: Kernel) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ class Aliases:
             return "it is read for all rows at once"
         for one in accesses.of[read]:
             for other in accesses.of[written]:
-                if (reason := _clash(one, other, accesses.barriers)) is not None:
+                if (reason := _clash(one, other, accesses)) is not None:
                     return reason
         return None
 
@@ -124,18 +124,18 @@ class _Access(Struct, frozen=True):
     """Of a pass with several stretches: which pass, and the places."""
 
 
-def _clash(read: _Access, write: _Access, barriers: list[int]) -> str | None:
+def _clash(read: _Access, write: _Access, accesses: _Accesses) -> str | None:
     """Why a read may see what is written."""
     if read.at.terms != write.at.terms or read.at.offset != write.at.offset:
         return "an element is read where another one is written"
     variables = {v.name for v in write.at.variables()}
-    if not variables <= _POSITION or any(read.ranges[v] > write.ranges[v] for v in variables):
+    if not variables <= accesses.positions or any(read.ranges[v] > write.ranges[v] for v in variables):
         return "an element is read that is written at another place"
     if read.stretch is not None and write.stretch is not None and read.stretch != write.stretch:
         return None if read.stretch[0] == write.stretch[0] else "its places are shared out in other stretches"
     if read.when > write.when:
         return "an element is read after it is written"
-    met = any(read.when < barrier < write.when for barrier in barriers)
+    met = any(read.when < barrier < write.when for barrier in accesses.barriers)
     if not met and (read.thread is None or read.thread != write.thread):
         return "an element is read by another thread than the one that writes it"
     return None
@@ -157,10 +157,11 @@ class _Accesses:
         self.outside: set[str] = set()
         """The buffers that are read or written outside of the rows."""
         shape = part.shape
-        rows: dict[str, int] = {ROW: shape.rows}
+        rows = counts_of(shape)
+        self.positions = set(rows)
+        """The variables of rows, and of places that lanes share out."""
         self._one_lane = self._in_one_block = False
         if isinstance(shape, RowShape):
-            rows = {ROW: shape.period, BATCH: shape.rows // shape.period}
             self._in_one_block = shape.cluster == 1
             self._one_lane = shape.lanes == 1 and shape.cluster == 1
         else:
@@ -189,6 +190,7 @@ class _Accesses:
                 when = self._clock + (value.array in self._written)
                 self.of[value.array].append(_Access(value.at, when, thread, ranges, stretch))
         within = inner_ranges(s, ranges)
+        self.positions |= {getattr(s, name).variable for name in axes_of(type(s)) if not isinstance(s, st.Steps)}
         for child in inside(s):
             own, of = self._inner(s, child, thread, stretch)
             self._statement(child, within, own, of, top and isinstance(s, st.Scope))
@@ -201,25 +203,25 @@ class _Accesses:
 
     def _inner(self, s: Any, child: Any, thread: Thread, stretch: Any) -> tuple[Thread, Any]:
         """The thread, and the stretch of the pass, that a node inside a statement is done by."""
-        row: Thread = ("row",) if self._one_lane else None
+        row: Thread = (ROW,) if self._one_lane else None
         match s:
             case st.Rows():
                 return row, None
             case st.Pass(first_row_only=True):
                 return None, None
-            case st.Pass(size, period, _, stretches, vector):
+            case st.Pass():
                 if not isinstance(child, st.Stretch):
                     return None, None
-                bounds = tuple((g.low, g.high) for g in stretches)
-                several = (id(s), child.low, child.high) if len(stretches) > 1 else None
-                return row or ("pass", size, period, vector, bounds), several
-            case st.ScanPass(size, batch, backward):
-                return (
-                    (row or ("scan", size, batch, backward), None) if isinstance(child, st.ScanStep) else (None, None)
-                )
-            case st.Items(runs, lanes):
-                return ("items", runs, lanes), None
-            case st.Sums(runs, lanes, split):
+                bounds = tuple((g.low, g.high) for g in s.stretches)
+                several = (id(s), child.low, child.high) if len(s.stretches) > 1 else None
+                return row or ("pass", s.size, s.period, s.vector, bounds), several
+            case st.ScanPass():
+                if not isinstance(child, st.ScanStep):
+                    return None, None
+                return row or ("scan", s.size, s.batch, s.backward), None
+            case st.Items():
+                return ("items", s.run.extent, s.lane.extent), None
+            case st.Sums():
                 shared = isinstance(child, st.Steps | st.Sum)
-                return (None if shared else ("sums", runs, lanes, split)), None
+                return (None if shared else ("sums", s.run.extent, s.lane.extent, s.split)), None
         return thread, stretch

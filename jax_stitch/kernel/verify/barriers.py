@@ -10,7 +10,6 @@ from typing import Any
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.indices.expr import Expr, Var, const, var
-from jax_stitch.indices.variables import PLACE, RUN
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Kernel, Part, RowShape, TeamShape
@@ -44,10 +43,10 @@ def _clash(a: Key, b: Key) -> bool:
     *others, other = b
     if items != others or not isinstance(at, Expr) or not isinstance(other, Expr) or at.terms != other.terms:
         return True
-    counts = {RUN: items[0], PLACE: items[1]}
+    counts: dict[str, int] = dict(items[:2])
     steps = [(abs(c), counts[atom.name]) for atom, c in at.terms if isinstance(atom, Var) and atom.name in counts]
     known = all(
-        isinstance(atom, Var) or not {RUN, PLACE} & {v.name for v in atom.of.variables()} for atom, _ in at.terms
+        isinstance(atom, Var) or not counts.keys() & {v.name for v in atom.of.variables()} for atom, _ in at.terms
     )
     return not known or _is_between(at.offset - other.offset, sorted(steps, reverse=True))
 
@@ -164,13 +163,14 @@ class BarrierCheck:
         if s.row or s.joins or s.period != s.size or len(s.stretches) != 1:
             self._fault("what fetches rows does something else as well", s)
         for assign in s.stretches[0].body:
-            if reason := self._unfit(assign, s.size):
+            if reason := self._unfit(assign, s.place):
                 self._fault(reason, assign)
         self._written.clear()
         self._read.clear()
 
-    def _unfit(self, assign: Any, size: int) -> str | None:
-        """Why a statement does not copy a row of ``size`` elements, in one piece, from what nobody writes."""
+    def _unfit(self, assign: Any, place: st.Axis) -> str | None:
+        """Why a statement does not copy a row, place by place and in one piece, from what nobody writes."""
+        size = place.extent
         target, source = getattr(assign, "target", None), getattr(assign, "value", None)
         array = self._shared.get(target.name) if isinstance(target, ex.Ref) else None
         if array is None or not isinstance(source, ex.Element) or source.array not in self._inputs:
@@ -178,8 +178,8 @@ class BarrierCheck:
         if not array.in_memory or array.size != size or {array.dtype, assign.target.dtype} != {source.dtype}:
             return f"{array.name} is not as the rows of {source.array}"
         itemsize = ELEMENT_TYPES[source.dtype].numpy.itemsize
-        start = source.at - var(PLACE, size)
-        if PLACE in {v.name for v in start.variables()}:
+        start = source.at - var(place.variable, size)
+        if place.variable in {v.name for v in start.variables()}:
             return f"a row of {source.array} is not in one piece"
         pieces = start * itemsize, const(size * itemsize), const(array.offset)
         if any(piece % FETCHED != const(0) for piece in pieces):
@@ -189,7 +189,8 @@ class BarrierCheck:
     def _others(self, s: Any, uniform: bool) -> None:
         outer = self._items
         if isinstance(s, st.Items | st.Sums):
-            self._items = (s.runs, s.lanes, s.split if isinstance(s, st.Sums) else 1)
+            axes = ((axis.variable, axis.extent) for axis in (s.run, s.lane))
+            self._items = (*axes, s.split if isinstance(s, st.Sums) else 1)
         self._accesses(s)
         for child in inside(s):
             self._statement(child, uniform)

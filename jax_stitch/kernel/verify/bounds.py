@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jax_stitch.indices.variables import PLACE
+from jax_stitch.indices.variables import BLOCK
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.context import Context
+from jax_stitch.kernel.context import Context, bound_by
 from jax_stitch.kernel.forms import forms, names_inside
 from jax_stitch.kernel.model import Part
 from jax_stitch.kernel.verify.finding import Fault, Finding, shown
@@ -27,11 +27,11 @@ class BoundCheck:
         self._context = Context()
         values = {f.name: getattr(part.shape, f.name) for f in forms(type(part.shape))}
         self._context.enter(type(part.shape), values)
-        self._intervals.ranges = {**self._context.ranges, "block": (0, blocks - 1)}
+        self._intervals.ranges = {**self._context.ranges, BLOCK: (0, blocks - 1)}
         self._sizes = {p.name: p.size for p in part.parameters} | {t.name: len(t.values) for t in part.tables}
         self._places: int | None = None
-        self._run: int | None = None
-        """Places of a run of the pass around a statement."""
+        self._place: st.Axis | None = None
+        """The variable of the places of a run, in the pass around a statement."""
 
     def findings(self) -> Iterator[Finding]:
         for s in (*self._part.before, *self._part.body, *self._part.after):
@@ -49,22 +49,16 @@ class BoundCheck:
             if isinstance(s, st.Define) and isinstance(s.value, ex.Start):
                 self._intervals.ranges[s.name] = (0, s.value.high)
             return
-        fresh = Context()
-        fresh.enter(type(s), {f.name: getattr(s, f.name) for f in forms(type(s))}) if self._binds(s) else None
-        outer = self._places, self._run
-        self._places = s.size if isinstance(s, st.Pass | st.ScanPass) else self._places
-        self._run = s.period if isinstance(s, st.Pass) else self._run
-        ranges = fresh.ranges
-        if isinstance(s, st.Stretch):
-            ranges = {"j": (s.low, s.high - 1)}
+        ranges = bound_by(s)
+        outer = self._places, self._place
+        if isinstance(s, st.Pass | st.ScanPass):
+            self._places, self._place = s.size, s.place
+        if isinstance(s, st.Stretch) and self._place is not None:
+            ranges = {self._place.variable: (s.low, s.high - 1)}
         with self._intervals.within(ranges):
             for child in inside(s):
                 yield from self._statement(child)
-        self._places, self._run = outer
-
-    @staticmethod
-    def _binds(s: Any) -> bool:
-        return isinstance(s, st.Pass | st.ScanPass | st.Serial | st.Repeat | st.Items | st.Sums | st.Steps)
+        self._places, self._place = outer
 
     def _choice(self, s: st.Choice) -> Iterator[Finding]:
         failing: list[ex.Tests] = []
@@ -106,8 +100,10 @@ class BoundCheck:
         size = self._sizes.get(e.array)
         if size is None:
             raise Fault(f"{e.array} is no array")
-        if self._run is not None and any(v.name == PLACE and v.high >= self._run for v in e.at.variables()):
-            raise Fault(f"{e.array}[{e.at}] counts the places of the whole pass, which goes in runs of {self._run}")
+        place = self._place
+        if place is not None and any(v.name == place.variable and v.high >= place.extent for v in e.at.variables()):
+            what = f"counts the places of the whole pass, which goes in runs of {place.extent}"
+            raise Fault(f"{e.array}[{e.at}] {what}")
         try:
             self._intervals.check(e.at, size)
         except Fault as fault:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.indices.expr import Expr
+from jax_stitch.indices.variables import BLOCK
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.context import DECLARING, Context
+from jax_stitch.kernel.context import Context, bound_by, declares
 from jax_stitch.kernel.forms import forms, names_inside
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Combiner, Comparator, Parameter, Part, Table
@@ -37,7 +38,7 @@ class NameCheck:
         self._part = part
         self._context = Context()
         self._declared: dict[str, _Declared] = {}
-        self._variables: set[str] = {"row", "batch", "block"}
+        self._variables: set[str] = {BLOCK, *bound_by(part.shape)}
         self._with_value: set[str] = set()
         self._combiners = {c.name: c for c in part.combiners}
         self._orders = {c.name: c for c in part.comparators}
@@ -78,7 +79,7 @@ class NameCheck:
             self._check(s)
         except Fault as fault:
             yield Finding(self._part.name, str(fault), shown(s))
-        if type(s) in DECLARING:
+        if declares(type(s)):
             self._context.enter(type(s), {name: getattr(s, name) for name in field_names(type(s))})
         if names_inside(type(s)):
             yield from self._inside(s)
@@ -86,7 +87,8 @@ class NameCheck:
 
     def _inside(self, s: Any) -> Iterator[Finding]:
         """What is inside a statement: the names that it declares end with it."""
-        added = self._bound(s) - self._variables
+        bound = bound_by(s).keys() | ({s.variable} if isinstance(s, st.Repeat) else set())
+        added = bound - self._variables
         self._variables |= added
         outer, held = dict(self._declared), set(self._with_value)
         for node in inside(s):
@@ -94,21 +96,6 @@ class NameCheck:
         self._declared = outer
         self._with_value = {n for n in self._with_value if n in outer} | held
         self._variables -= added
-
-    @staticmethod
-    def _bound(s: Any) -> set[str]:
-        match s:
-            case st.Pass():
-                return {"j", "run"}
-            case st.ScanPass():
-                return {"j"}
-            case st.Serial(variable) | st.Repeat(variable):
-                return {variable}
-            case st.Items() | st.Sums():
-                return {"run", "j"}
-            case st.Steps():
-                return {"q"}
-        return set()
 
     def _declare(self, s: Any) -> None:
         name = getattr(s, "result" if isinstance(s, st.ReduceBlock) else "name", None)

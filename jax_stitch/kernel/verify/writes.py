@@ -9,13 +9,23 @@ from typing import Any
 from msgspec import Struct
 
 from jax_stitch.indices.expr import Expr
+from jax_stitch.indices.variables import BLOCK, ROW
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.context import bound_by
 from jax_stitch.kernel.model import Kernel, Part, RowShape
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.digits import covers
 from jax_stitch.kernel.verify.finding import Finding, shown
+
+
+class _Places(Struct, frozen=True):
+    """Some places of a run: from ``low`` on, below ``high``, of ``extent``."""
+
+    low: int
+    high: int
+    extent: int
 
 
 class _Write(Struct, frozen=True):
@@ -24,7 +34,7 @@ class _Write(Struct, frozen=True):
     at: Expr
     ranges: Mapping[str, int]
     statement: Any
-    places: tuple[int, int] | None
+    places: _Places | None
     """The places of a run that it is at, where not at all."""
 
 
@@ -39,11 +49,9 @@ class WriteCheck:
 
     def findings(self) -> Iterator[Finding]:
         shape, part = self._part.shape, self._part
-        rows: dict[str, int] = {"row": shape.rows}
-        one = {"block": self._blocks}
+        rows, one = counts_of(shape), {BLOCK: self._blocks}
         if isinstance(shape, RowShape):
-            rows = {"row": shape.period, "batch": shape.rows // shape.period}
-            groups = ceil(shape.period / shape.rows_per_block) * rows["batch"]
+            groups = ceil(shape.period / shape.rows_per_block) * (shape.rows // shape.period)
             if groups > self._blocks * shape.sequence:
                 yield Finding(part.name, f"{groups} groups of rows are too many for {self._blocks} blocks")
         for body, ranges in ((part.before, one), (part.body, rows), (part.after, one)):
@@ -68,7 +76,7 @@ class WriteCheck:
             what = f"not each of the {size} elements of {name} is written once"
             yield Finding(self._part.name, what, shown(writes[0].statement))
 
-    def _statement(self, s: Any, ranges: Mapping[str, int], places: tuple[int, int] | None, shared: bool) -> None:
+    def _statement(self, s: Any, ranges: Mapping[str, int], places: _Places | None, shared: bool) -> None:
         match s:
             case st.Assign(ex.Element(array, at), _) if array in self._outputs:
                 if self._many_threads(ranges) and not shared:
@@ -77,20 +85,18 @@ class WriteCheck:
             case st.Only(who, does):
                 inner = dict(ranges)
                 if who is Who.FIRST_ROW:
-                    inner["row"] = 1
+                    inner[ROW] = 1
                 self._statement(does, inner, places, True)
             case _:
-                inner, within = inner_ranges(s, ranges), places
-                if isinstance(s, st.Stretch):
-                    within = (s.low, s.high)
+                inner = inner_ranges(s, ranges)
                 at_places = isinstance(s, st.Pass | st.ScanPass | st.Items | st.Sums) or shared
                 for child in inside(s):
-                    self._statement(child, inner, within, at_places)
+                    self._statement(child, inner, _places_of(s, child) or places, at_places)
 
     def _many_threads(self, ranges: Mapping[str, int]) -> bool:
         """Whether several threads come to a statement with the same row and place."""
         shape = self._part.shape
-        return not isinstance(shape, RowShape) or shape.lanes > 1 or "row" not in ranges
+        return not isinstance(shape, RowShape) or shape.lanes > 1 or ROW not in ranges
 
     def surely(self, name: str) -> bool:
         """Whether each element of an output is known to be written, and once; after ``findings``."""
@@ -100,22 +106,26 @@ class WriteCheck:
         return covers([(w.at, w.ranges) for w in joined], self._outputs[name].size) is True
 
 
+def _places_of(s: Any, child: Any) -> _Places | None:
+    """Return the places of a stretch of a pass that has others too."""
+    if not isinstance(s, st.Pass) or not isinstance(child, st.Stretch):
+        return None
+    extent = s.place.extent
+    return None if (child.low, child.high) == (0, extent) else _Places(child.low, child.high, extent)
+
+
+def counts_of(node: Any) -> dict[str, int]:
+    """Return how many values each variable has that a node binds."""
+    return {name: high - low + 1 for name, (low, high) in bound_by(node).items()}
+
+
 def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
     """How many values each variable has inside a statement, by those around it."""
-    inner = dict(ranges)
-    match s:
-        case st.Pass(size, period):
-            inner |= {"j": period, "run": size // period}
-        case st.ScanPass(size):
-            inner["j"] = size
-        case st.Items(runs, lanes) | st.Sums(runs, lanes):
-            inner |= {"run": runs, "j": lanes}
-        case st.Serial(variable, start, stops):
-            inner[variable] = min(stop.high for stop in stops) - start.low
-        case st.Repeat(variable, trips):
-            inner[variable] = trips if trips is not None else 1 << 62
-        case st.Choice():
-            inner["choice"] = 2  # Known to be written once only where all cases write.
+    inner = {**ranges, **counts_of(s)}
+    if isinstance(s, st.Repeat) and s.trips is None:
+        inner[s.variable] = 1 << 62
+    if isinstance(s, st.Choice):
+        inner["choice"] = 2  # Known to be written once only where all cases write.
     return inner
 
 
@@ -124,18 +134,18 @@ def _joined(writes: list[_Write]) -> list[_Write] | None:
     joined: list[_Write] = []
     in_stretches: dict[Expr, list[_Write]] = {}
     for w in writes:
-        if w.places is None or w.places == (0, w.ranges["j"]):
+        if w.places is None:
             joined.append(w)
         else:
             in_stretches.setdefault(w.at, []).append(w)
     for group in in_stretches.values():
         at = 0
-        for w in sorted(group, key=lambda w: w.places or (0, 0)):
-            assert w.places is not None
-            if w.places[0] != at:
+        places = sorted((w.places for w in group if w.places is not None), key=lambda p: p.low)
+        for p in places:
+            if p.low != at:
                 return None
-            at = w.places[1]
-        if at != group[0].ranges["j"]:
+            at = p.high
+        if at != places[0].extent:
             return None
         joined.append(group[0])
     return joined
