@@ -45,7 +45,7 @@ def _index(binding: Binding, row: Expr, place: Expr) -> Index:
 
 
 def elements(binding: Binding, row: Expr, periods: Mapping[int, int] = MappingProxyType({})) -> tuple[Index, int]:
-    """The index of a bound value's elements in terms of the row and the place ``j`` inside it, and the number of
+    """Return the index of a bound value's elements in terms of the row and the place ``j`` inside it, and the number of
     places.
     """
     size = prod(inner_sizes(binding))
@@ -74,7 +74,7 @@ def walk_row(
     expand_start: bool = False,
     times: Counter[int] | None = None,
 ) -> Walk:
-    """Follows one element (a node and its index) down to kernel inputs and cached values.
+    """Follow one element (a node and its index) down to kernel inputs and cached values.
 
     Where another row's element of a cached value is read, ``NotLocal`` is raised. ``own_cached`` are single elements
     held where they were computed; at any other index the value is computed once more. What lies below the elements
@@ -90,7 +90,7 @@ MOST_TIMES, MOST_MOVES = 16, 512
 
 
 def too_often(node: Node, times: int) -> bool:
-    """Whether no kernel may compute so many elements of a node for each place of its own."""
+    """Return whether no kernel may compute so many elements of a node for each place of its own."""
     return times > (MOST_MOVES if node.op in MOVES else MOST_TIMES) and not is_rematerializable(node)
 
 
@@ -143,7 +143,7 @@ class _Row(View):
             raise NotLocal(i, self.start[0])
 
     def _must_be_at_hand(self, element: Element) -> None:
-        """Of a scan there is only the value at the lanes' own place and row, and the places are those it goes along."""
+        """Refuse an element of a scan at another place or row than the lane's own, or along another dimension."""
         i, at = element
         graph = self.graph
         scan = scan_of(graph, graph[i])
@@ -155,7 +155,7 @@ class _Row(View):
 
 
 def guards_of(graph: Graph, computed: Iterable[Element]) -> Iterator[Guard]:
-    """The conditions on which elements that are computed read others."""
+    """Yield the conditions on which elements that are computed read others."""
     for element in computed:
         if graph[element[0]].op in ("concatenate", "pad", "dynamic-update-slice"):
             for read in accesses(graph).reads(element):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
-    """A pass: the loops over rows and places, the row's outside where lanes run fastest."""
+    """Return a pass: the loops over rows and places, the row's outside where lanes run fastest."""
     if s.first_row_only:
         return _one_row(writer, s)
     if s.fetches:
@@ -45,7 +45,7 @@ def pass_lines(writer: Statements, s: st.Pass) -> list[str]:
 
 
 def _fetches(writer: Statements, s: st.Pass) -> list[str]:
-    """Whole rows copied from buffers to arrays in shared memory."""
+    """Return copies of whole rows from buffers to arrays in shared memory."""
     copies: list[str] = []
     for statement in s.stretches[0].body:
         assert isinstance(statement, st.Assign)
@@ -57,7 +57,7 @@ def _fetches(writer: Statements, s: st.Pass) -> list[str]:
 
 
 def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
-    """The places of a row, several neighbours at a time; what is read and written so stands around their loop."""
+    """Return a pass by vectors of neighbouring places; their loads and stores stand around the loop over elements."""
     body = s.stretches[0].body
     before, after = _moved(writer, body, s.vector)
     places = f"{s.place.variable}, {s.size}, {s.vector}"
@@ -66,8 +66,8 @@ def _in_vectors(writer: Statements, s: st.Pass) -> list[str]:
 
 
 def of_own_rows(writer: Statements, body: st.Body, lines: list[str], places: str = "") -> list[str]:
-    """``lines`` of a ``body`` for each of the neighbouring rows that a thread has, where it has several; at one of
-    ``places`` places, where there are any.
+    """Return ``lines`` of a ``body``, repeated for each of the neighbouring rows of a thread if it has several; at one
+    of ``places``, if there are any.
     """
     if writer.row_vector == 1:
         return lines
@@ -77,7 +77,7 @@ def of_own_rows(writer: Statements, body: st.Body, lines: list[str], places: str
 
 
 def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], list[str]]:
-    """What is read and written in vectors, before and after the loop over their elements."""
+    """Return the vector loads before the loop over elements, and the vector stores after it."""
     before: list[str] = []
     after: list[str] = []
     for statement in body:
@@ -95,7 +95,7 @@ def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], l
 
 
 def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
-    """The places of a row, shared out over neighbouring lanes."""
+    """Return the places of a row, shared out over neighbouring lanes."""
     if len(s.stretches) == 1:
         if s.period == s.size:
             return _each(writer, s, "PLACE", f"{s.place.variable}, {s.size}", s.stretches[0].body)
@@ -108,7 +108,7 @@ def _lanes_inside(writer: Statements, s: st.Pass) -> list[str]:
 
 
 def _each(writer: Statements, s: st.Pass, kind: str, places: str, body: st.Body) -> list[str]:
-    """``body`` at each of the places of a row; by tiles of them where something is joined after some of these."""
+    """Return a loop of ``body`` over the places of a row; over tiles of them if something is joined after each tile."""
     suffix = "_UNROLLED" * s.is_unrolled
     lines = writer.lines(body)
     if s.joins is None:
@@ -119,7 +119,7 @@ def _each(writer: Statements, s: st.Pass, kind: str, places: str, body: st.Body)
 
 
 def _joins(writer: Statements, joins: st.Joins | None, trips: int, each: Sequence[str]) -> list[str]:
-    """The joins, each after ``joins.block`` times as many trips as the one before."""
+    """Return the joins, each after ``joins.block`` times as many trips as the one before."""
     if joins is None:
         return []
     lines = ["++turns_;"]
@@ -132,7 +132,7 @@ def _joins(writer: Statements, joins: st.Joins | None, trips: int, each: Sequenc
 
 
 def _one_row(writer: Statements, s: st.Pass) -> list[str]:
-    """The places of the block's first row alone."""
+    """Return the places of the block's first row alone."""
     if s.vector > 1:
         return block("ST_ONE_ROW", _in_vectors(writer, s))
     each = f"ST_EACH_PLACE{'_UNROLLED' * s.is_unrolled}({s.place.variable}, {s.size})"
@@ -140,7 +140,7 @@ def _one_row(writer: Statements, s: st.Pass) -> list[str]:
 
 
 def scan_lines(writer: Statements, s: st.ScanPass) -> list[str]:
-    """A pass with scans, batch by batch."""
+    """Return a pass with scans, batch by batch."""
     rows = "" if writer.lanes_fastest else "_ROWS"
     at = f"{s.size - 1} - at_" if s.backward else "at_"
     combiners = {scan.name: scan.combiner for scan in s.scans}

@@ -42,8 +42,8 @@ class _Term(Struct, frozen=True):
 
 
 def product_lines(writer: Statements, s: st.Sums, steps: st.Steps) -> list[str] | None:
-    """Steps that only multiply elements of arrays and add the products up, as blocks of rows; ``None`` for others, and
-    for those that are so few that a compiler makes straight code of them.
+    """Return steps that only multiply elements of arrays and add the products, as blocks of rows. Return None for other
+    steps, and for so few that a compiler makes straight code of them.
     """
     terms = _products(s, steps)
     if terms is None:
@@ -53,8 +53,8 @@ def product_lines(writer: Statements, s: st.Sums, steps: st.Steps) -> list[str] 
 
 
 def from_zero(s: st.Sums) -> frozenset[str]:
-    """The sums, by name, that are one product each and nothing else, so that blocks may begin at zero and nothing is
-    zero in memory before; none where one of them is more than that, since a block has several."""
+    """Return the names of the sums, if each is one product and nothing else: blocks may then begin at zero, without
+    zeros in memory before. Return none if one of them is more than that, since a block has several sums."""
     terms = [_products(s, steps) if steps.joins is None else None for steps in s.steps]
     counts = Counter(term.sum for of_steps in terms for term in of_steps or ())
     return frozenset() if None in terms or any(count > 1 for count in counts.values()) else frozenset(counts)
@@ -89,7 +89,7 @@ def _terms(s: st.Sums, steps: st.Steps) -> list[_Term] | None:
 
 
 def _read(values: dict[str, Value], value: Value, dtype: str, term: str, lane: str) -> _Read | None:
-    """What a factor reads, if it is an element as it lies in memory, at an address that moves evenly."""
+    """Return the read of a factor that is an element as stored, at an address with a constant stride."""
     if isinstance(value, Ref):
         value = values.get(value.name, value)
     if not isinstance(value, Element) or value.dtype != dtype or dtype not in TYPES or value.vector:
@@ -101,7 +101,7 @@ def _read(values: dict[str, Value], value: Value, dtype: str, term: str, lane: s
 
 
 def _without(e: Expr, name: str) -> tuple[Expr, int]:
-    """An index where a variable is zero, and how far it moves with that; itself where it does not move evenly."""
+    """Return an index with a variable set to zero, and its stride by that variable; itself and 0 if it has none."""
     moves = [(v, step) for v in e.variables() if v.name == name and (step := e.stride_of(v)) is not None]
     if len(moves) != 1:
         return e, 0
@@ -132,7 +132,7 @@ def _blocks(terms: Iterable[_Term]) -> Iterator[_Block]:
 
 
 def _divided(terms: Sequence[_Term], most: int) -> Iterator[tuple[_Term, ...]]:
-    """Terms in parts as equal as can be."""
+    """Yield terms in parts as equal as can be."""
     each = ceil(len(terms) / ceil(len(terms) / most))
     yield from (tuple(terms[k : k + each]) for k in range(0, len(terms), each))
 
@@ -158,5 +158,5 @@ def _text(writer: Statements, s: st.Sums, steps: st.Steps, block: _Block, first:
 
 
 def _after(start: str, step: int) -> str:
-    """How far the first step of a block of steps is from the first of all, as a term of an index."""
+    """Return how far the first step of a block of steps is from the first of all, as a term of an index."""
     return f" + {start}{step}" if start else ""

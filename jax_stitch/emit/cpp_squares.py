@@ -30,7 +30,7 @@ class _Across(Struct, frozen=True):
 
 
 def square_lines(writer: Statements, s: st.Items) -> list[str]:
-    """A sweep's text in squares, in which what can be turned is."""
+    """Return a sweep's text in squares, in which what can be turned is."""
     written = {t.array for t in _targets(s.body)}
     named = {d.name for d in s.body if isinstance(d, st.Define)}
     across = {id(d): found for d in s.body if (found := _across(d, written, s, named)) is not None}
@@ -53,7 +53,7 @@ def _targets(body: st.Body) -> list[Element]:
 
 
 def _across(s: st.Statement, written: set[str], items: st.Items, named: set[str]) -> _Across | None:
-    """An element that every place of the sweep reads, if it lies so and the sweep does not write its array."""
+    """Return an element that every place of the sweep reads, if it lies so and the sweep does not write its array."""
     if not isinstance(s, st.Define) or not isinstance(s.value, Element):
         return None
     element = s.value

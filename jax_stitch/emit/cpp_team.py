@@ -146,7 +146,7 @@ def _in_rest(writer: Statements, s: st.Sums, steps: st.Steps, whole: int) -> lis
 
 
 def _joins(writer: Statements, steps: st.Steps, joins: st.Joins, size: int, each: str) -> list[str]:
-    """What is done after a block of so many steps, after as many of those, and each once more after the last step."""
+    """Return what follows each block of ``size`` steps, each block of such blocks, and the last step."""
     lines: list[str] = []
     for k, step in enumerate(joins.steps):
         inner = block(each, writer.lines(step.body))

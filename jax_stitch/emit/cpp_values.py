@@ -51,7 +51,7 @@ class Named(Struct, frozen=True):
 
 
 def ctype(dtype: str) -> str:
-    """The C++ type of a value of a type."""
+    """Return the C++ type of a value of a type."""
     if dtype == ex.INDEX:
         return ex.INDEX
     return scalar.computed_type(dtype) if dtype in scalar.STORAGE else f"{dtype}::T"
@@ -62,7 +62,7 @@ def literal(constant: ex.Literal) -> str:
 
 
 def placed(dtypes: tuple[str, ...]) -> list[int]:
-    """The fields in the order of their members in a combiner's ``T``. The widest come first, so that all padding is at
+    """Return the fields in the order of their members in a combiner's ``T``. The widest come first: all padding is at
     the end, where it has a name: what makes a ``T`` then writes all its bytes, and the checking mode can ask that a
     byte is written before it is read.
     """
@@ -81,7 +81,7 @@ class Values:
         self._row_vector = row_vector
 
     def text(self, value: ex.Value) -> str:
-        """An expression."""
+        """Return an expression."""
         match value:
             case ex.Literal():
                 return literal(value)
@@ -133,7 +133,7 @@ class Values:
         raise AssertionError(f"{value} has no text")
 
     def cell(self, cell: ex.Ref | ex.Element) -> str:
-        """Where a cell or an element is."""
+        """Return where a cell or an element is."""
         if isinstance(cell, ex.Ref):
             return self._named(cell.name).kind.value.format(name=cell.name)
         element = f"{cell.array}[{self.address(cell)}]"
@@ -141,14 +141,14 @@ class Values:
         return f"ST_OF_{of}({cell.vector}, {element})" if cell.vector else element
 
     def address(self, cell: ex.Element) -> str:
-        """Where an element is in its array, of which each row may have a piece."""
+        """Return where an element is in its array, of which each row may have a piece."""
         named, at = self._named(cell.array), self.index(cell.at)
         if named.kind is not Kind.SHARED:
             return at
         return f"r_ * {named.size} + {at}" if self._lanes_fastest else f"({at}) * TR_ + r_"
 
     def written(self, target: ex.Ref | ex.Element, value: ex.Value) -> str:
-        """``target = value``."""
+        """Return the assignment of a value to a target."""
         named = self._named(target.name if isinstance(target, ex.Ref) else target.array)
         text = f"({self.text(value)})" if isinstance(value, ex.Make) else self.text(value)
         return f"{self.cell(target)} = {scalar.store(target.dtype, text) if named.in_memory else text};"
@@ -171,7 +171,7 @@ class Values:
         return " && ".join(bounds) or "true"
 
     def index(self, e: Expr) -> str:
-        """An index expression."""
+        """Return an index expression."""
         text = ""
         for atom, c in e.terms:
             if isinstance(atom, Var):
@@ -187,7 +187,7 @@ class Values:
         return text
 
     def _variable(self, name: str) -> str:
-        """A name of what an index is computed from: a loop's own variable, or a value."""
+        """Return a name of what an index is computed from: a loop's own variable, or a value."""
         named = self.names.get(name)
         if named is None:
             return self.indices.get(name, name)
@@ -196,7 +196,7 @@ class Values:
 
 
 def combiner_text(combiner: Combiner) -> str:
-    """A combiner as a functor: its values' type ``T``, and ``T combine(T, T)``."""
+    """Return a combiner as a functor: its values' type ``T``, and ``T combine(T, T)``."""
     dtypes = combiner.dtypes
     values = Values((combiner,), True)
     values.names = {side: Named(Kind.LOCAL, combiner.name) for side in "ab"}

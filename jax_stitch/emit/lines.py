@@ -23,7 +23,7 @@ def indent(lines: Sequence[str], by: int = 1) -> list[str]:
 
 
 def block(head: str, lines: Sequence[str], end: str = "}") -> list[str]:
-    """``lines`` in braces, behind the head of a loop, a condition or a function."""
+    """Return ``lines`` in braces, behind the head of a loop, a condition or a function."""
     return [f"{head} {{" if head else "{", *indent(lines), end]
 
 
@@ -34,7 +34,7 @@ def extent(axis: Axis, name: str) -> int:
 
 
 def tables(graph: Graph, names: Mapping[int, str]) -> tuple[Table, ...]:
-    """Constant arrays, from their ids and names."""
+    """Return constant arrays, from their ids and names."""
     tables_: list[Table] = []
     for i, name in names.items():
         values, dtype = graph[i].literal, graph[i].tensor.dtype
@@ -44,7 +44,7 @@ def tables(graph: Graph, names: Mapping[int, str]) -> tuple[Table, ...]:
 
 
 def described(text: str) -> str:
-    """``text`` as the rest of a line of C++ that is a comment whatever it holds: the one way from a program's own words
+    """Return ``text`` as the rest of a comment line of C++, whatever it holds: the one way from a program's own words
     (file names, scopes, names of functions and parameters) into generated text.
 
     What is left are printable characters of one line, without those that mean something before comments are taken out
@@ -58,12 +58,12 @@ def described(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """``text`` as a line of C++ that is a comment."""
+    """Return ``text`` as a comment line of C++."""
     return f"// {described(text)}"
 
 
 def source_lines(nodes: Iterable[Node]) -> list[str]:
-    """The words of a comment that names the user's lines, if any is known."""
+    """Return the words of a comment that names the user's lines, if any is known."""
     sources = list(dict.fromkeys(n.source for n in nodes if n.source))
     more = f" and {len(sources) - MOST_SOURCES} more lines" if len(sources) > MOST_SOURCES else ""
     return [described(f"from {', '.join(sources[:MOST_SOURCES])}{more}")] if sources else []

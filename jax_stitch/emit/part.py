@@ -37,7 +37,7 @@ class PartEmitter:
     """Makes one part; its combiners, sorts and names are known from the start."""
 
     def __init__(self, graph: Graph, part: Part, names: Names, crossing: Collection[int] = ()):
-        """``crossing`` are the ids of what other phases of the kernel write."""
+        """Take the scheduled part; ``crossing`` are the ids of values that other phases of the kernel write."""
         self.graph = graph
         self.part = part
         self.shape = PatternView(graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
@@ -60,7 +60,7 @@ class PartEmitter:
         self.values = Evaluator(part, names, self._buffers, self._cells)
 
     def _name(self, row_pass: RowPass) -> None:
-        """The combiners and the results of a pass."""
+        """Name the combiners and the results of a pass."""
         graph, names = self.graph, self.names
         if isinstance(row_pass, SortPass):
             made = self._sorters[row_pass.sort] = sorter(graph, graph[row_pass.sort], names)
@@ -85,7 +85,7 @@ class PartEmitter:
     # -- the whole part
 
     def emit(self, name: str) -> model.Part:
-        """The part under a name."""
+        """Return the part under a name."""
         part, split = self.part, self.part.split
         statements: list[st.Statement] = []
         for s in part.passes:
@@ -135,7 +135,7 @@ class PartEmitter:
         return (described(counted), described(str(self.part.split)), *source_lines(nodes))
 
     def _declarations(self) -> list[st.Statement]:
-        """Cached values that each group of rows has for itself."""
+        """Return the declarations of cached values that each group of rows has for itself."""
         statements: list[st.Statement] = []
         for s, made in self._sorters.items():
             statements += declarations(self.part, self.graph, self.graph[s], made)
@@ -160,14 +160,14 @@ class PartEmitter:
         return statements
 
     def declare_own(self, key: tuple[int, Index], dtype: str, in_memory: bool = False) -> st.Registers | st.Shared:
-        """What a thread caches at its own places."""
+        """Return the declaration of what a thread caches at its own places."""
         storage, name = self.part.own_storage[key], self.names.own(key)
         if storage.kind is StorageKind.REGISTERS:
             return st.Registers(name, dtype, self.part.per_lane(storage.size), storage.size)
         return st.Shared(name, dtype, storage.offset, storage.size, in_memory)
 
     def _fetches(self, copied: Sequence[int]) -> list[st.Statement]:
-        """What copies rows of inputs to shared memory, those of one length together."""
+        """Return the copies of rows of inputs to shared memory, those of one length together."""
         by_size: dict[int, list[st.Statement]] = {}
         for i in copied:
             index, size = self.shape.value_elements(i)
@@ -200,7 +200,7 @@ class PartEmitter:
         return [st.Rows((*scope.lines[PER_ROW], *scope.lines[PER_PLACE]))]
 
     def _added(self, i: int, target: Ref) -> st.Assign:
-        """What a partial result takes in of a row, or of a place."""
+        """Return the assignment that adds a row, or a place, to a partial result."""
         index, _ = self.shape.operand_elements(self.graph[i])
         value = self.values.element(self.graph[i].operands[0], index)
         return st.Assign(target, self.reducers[i].combined(target, value.value))
@@ -250,7 +250,7 @@ class PartEmitter:
         return scope
 
     def _scans(self, row_pass: LoopPass) -> dict[int, st.Scan]:
-        """The combiner, the name and the first value of each scan of a pass."""
+        """Return the combiner, the name and the first value of each scan of a pass."""
         scans: dict[int, st.Scan] = {}
         for i in row_pass.scans:
             name = self.names.fresh(f"{self.graph[i].name or 'scan'}_so_far")
@@ -259,7 +259,7 @@ class PartEmitter:
         return scans
 
     def _roots(self, row_pass: LoopPass, blocked: BlockedSums, scope: Scope) -> None:
-        """Adds to ``scope`` what a pass caches, reduces and writes at each place."""
+        """Add to ``scope`` what a pass caches, reduces and writes at each place."""
         graph, lines = self.graph, scope.lines[PER_PLACE]
         for i, index in row_pass.caches:
             self.values.element(i, index)
@@ -280,7 +280,7 @@ class PartEmitter:
             lines.append(self._write(i, index, value, scope))
 
     def _kept(self, i: int) -> st.Assign:
-        """What has later passes find a value of this place."""
+        """Cache a value of this place for later passes."""
         index, _ = self.shape.value_elements(i)
         value, cell = self.values.element(i, index, root=True), self._cells[i]
         position = position_in(self.part.pattern.bindings[i], self.shape.row, index)
@@ -288,14 +288,14 @@ class PartEmitter:
         return st.Assign(Element(cell.name, self.values.index(position), cell.dtype), value.value)
 
     def start(self, i: int) -> Value:
-        """What the accumulators of a reduction start from."""
+        """Return the value that the accumulators of a reduction start from."""
         r = self.reducers[i]
         if r.identity is not None:
             return r.identity
         return r.value([self.values.element(o, ()).value for o in self.graph[i].operands[r.fields :]])
 
     def initial(self, i: int) -> Value | None:
-        """The reduction's own initial value where that is not the neutral one."""
+        """Return the reduction's own initial value where that is not the neutral one."""
         r = self.reducers[i]
         if r.identity is None:
             return None

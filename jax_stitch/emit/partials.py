@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def around(emitter: PartEmitter) -> tuple[list[st.Statement], list[st.Statement]]:
-    """What stands before and after the rows of a part."""
+    """Return the statements before and after the rows of a part."""
     before: list[st.Statement] = []
     after: list[st.Statement] = []
     for s in emitter.part.passes:
@@ -37,7 +37,7 @@ def around(emitter: PartEmitter) -> tuple[list[st.Statement], list[st.Statement]
 
 
 def _of_block(emitter: PartEmitter, size: int) -> Expr:
-    """Where the results of the block start."""
+    """Return where the results of the block start."""
     last = emitter.part.split.blocks - 1
     return Expr(((Var("block", 0, last), size),), 0, 0, last * size)
 

@@ -14,7 +14,7 @@ from jax_stitch.schedule.runs import Stretch, stretches
 
 
 def stretches_of(part: Part, row_pass: LoopPass) -> list[Stretch | None]:
-    """The stretches of a pass between its breaks; one of None where it has none."""
+    """Return the stretches of a pass between its breaks; one of None where it has none."""
     return (
         list(stretches(row_pass.breaks, part.periods.get(row_pass.size, row_pass.size))) if row_pass.breaks else [None]
     )
@@ -35,7 +35,7 @@ def make_pass(
     unrolled: bool = False,
     joins: Sequence[JoinStep] = (),
 ) -> Pass:
-    """A pass over ``size`` places, with the statements of each stretch's scope.
+    """Return a pass over ``size`` places, with the statements of each stretch's scope.
 
     ``joins`` come after each block of trips, then of blocks, and so on, for each thread; ``unrolled`` where values are
     cached in registers.

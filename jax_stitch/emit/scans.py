@@ -19,7 +19,7 @@ from jax_stitch.schedule.row_passes import PatternView
 def scan_pass(
     shape: PatternView, row_pass: LoopPass, values: Evaluator, scans: Mapping[int, Scan], roots: Callable[[Scope], None]
 ) -> ScanPass:
-    """A pass with scans; ``roots`` adds what it computes at each place once all scans have values.
+    """Return a pass with scans; ``roots`` adds what it computes at each place once all scans have values.
 
     What a scan reads and what follows it are loops of their own over the places of a batch, since all lanes meet in
     between; each recomputes what it needs.
@@ -52,7 +52,7 @@ def scan_pass(
 
 
 def _groups(shape: PatternView, row_pass: LoopPass) -> Iterator[list[int]]:
-    """The scans of a pass in groups, each of those that need only the groups before it."""
+    """Yield the scans of a pass in groups, each of those that need only the groups before it."""
     graph, depth = shape.graph, dict[int, int]()
     for i in sorted(shape.pattern.inside):
         above = max((depth.get(o, 0) for o in graph[i].operands), default=0)

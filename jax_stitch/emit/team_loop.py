@@ -51,7 +51,7 @@ class TeamEvaluator(Evaluator):
         return self._named(node, Cell(self._arrays[node.id], position, node.tensor.dtype), PER_PLACE)
 
     def position(self, i: int, index: Index) -> Expr:
-        """The place of an element in what the team caches of a value."""
+        """Return the place of an element in what the team caches of a value."""
         position = position_in(self._part.pattern.bindings[i], self._row, index)
         assert position is not None, f"%{i} is not local"
         return position
@@ -109,14 +109,14 @@ class LoopWriter:
         self._inner = {node: self._writer_of(node, arrays, around) for node in team.inner}
 
     def _writer_of(self, node: int, arrays: Mapping[int, str], around: Mapping[int, str]) -> LoopWriter:
-        """Of a loop in the body."""
+        """Return the writer of a loop in the body."""
         team, body = self._team.inner[node], self._loop.body
         names = self._names.beside(team.loop.body)
         out = {i: self._cached[i] for i in self._loop.results_of(node) if i in self._cached}
         return LoopWriter(body, self._part, team, names, arrays, {**self._cached, **around}, out)
 
     def _body_part(self, around: Collection[int]) -> Part:
-        """The body as a part: everything is computed, but for what is cached and the arrays outside."""
+        """Return the body as a part: everything is computed, but for what is cached and the arrays outside."""
         loop, body = self._loop, self._loop.body
         cached = {**loop.cached, **{i: tuple(map(inner, body[i].tensor.dims)) for i in around}}
         outside = {*loop.arrays, *(c.parameter for c in loop.carried)}
@@ -129,16 +129,16 @@ class LoopWriter:
     # -- for the part
 
     def combiners(self) -> tuple[model.Combiner, ...]:
-        """Of the reductions of the loop and those in its body."""
+        """Return the combiners of the loop's reductions and of those in its body."""
         own = tuple(r.combiner for r in self._reducers.values())
         return sum((w.combiners() for w in self._inner.values()), own)
 
     def tables(self) -> tuple[model.Table, ...]:
-        """The constant arrays of both."""
+        """Return the constant arrays of both."""
         return sum((w.tables() for w in self._inner.values()), tables(self._loop.body, self._values.tables))
 
     def declared(self) -> tuple[st.Statement, ...]:
-        """What stands before everything else: the arrays that are cached, and what is the same in all steps."""
+        """Return the declarations of cached arrays, and the loop-invariant values."""
         own = (*self._arrays(), *self._values.uniform.lines[UNIFORM])
         return sum((w.declared() for w in self._inner.values()), own)
 
@@ -151,7 +151,7 @@ class LoopWriter:
         return arrays
 
     def statements(self) -> tuple[st.Statement, ...]:
-        """The loop itself."""
+        """Return the loop itself."""
         sync = st.Barrier(Reach.GRID if self._loop.blocks > 1 else Reach.BLOCK)
         step: list[st.Statement] = []
         for group in self._team.groups:
@@ -183,7 +183,7 @@ class LoopWriter:
         return statements
 
     def _own(self, i: int, size: int) -> Cell:
-        """A place of what the team caches of a value."""
+        """Return a place of what the team caches of a value."""
         return Cell(self._cached[i], var(PLACE, size), self._team.cached[i].type.dtype)
 
     def _end(self) -> list[st.Items]:
@@ -200,7 +200,7 @@ class LoopWriter:
         return statements
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign | st.Only:
-        """What all teams have alike is written by one."""
+        """Return a write that one team does if all have the same value."""
         return st.Only(Who.FIRST_ROW, write) if self._loop.rows > 1 and uniform else write
 
     # -- sweeps
@@ -248,7 +248,7 @@ class LoopWriter:
         return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
 
     def _begin(self, sums: dict[int, list[Ref]]) -> tuple[list[st.Statement], tuple[st.Sum, ...]]:
-        """What stands before the sweep, and what its accumulators start from."""
+        """Return the statements before the sweep, and its accumulators with their initial values."""
         scope = self._open()
         accumulators: list[st.Sum] = []
         for r, cells in sums.items():
@@ -258,7 +258,7 @@ class LoopWriter:
         return _lines(scope), tuple(accumulators)
 
     def _first(self, r: int) -> Value:
-        """What accumulators start from."""
+        """Return the value that accumulators start from."""
         node = self._loop.body[r]
         if node.op == "dot":
             return literal(0, computed(node.tensor.dtype))
@@ -271,7 +271,7 @@ class LoopWriter:
         return index_at(self._loop, binding_of(self._loop, r), place)
 
     def _steps(self, sweep: Sweep, reduces: Sequence[int], sums: dict[int, list[Ref]]) -> st.Steps:
-        """The steps that some of the sweep's reductions take together."""
+        """Return the steps that some of the sweep's reductions take together."""
         scope = self._open()
         updates: list[st.Assign] = []
         blocked = self._blocked(reduces, sums, sweep.sharing.split)
@@ -292,13 +292,13 @@ class LoopWriter:
         return st.Steps(term, (*_lines(scope), *updates), blocked.joins())
 
     def _blocked(self, reduces: Sequence[int], sums: dict[int, list[Ref]], split: int) -> BlockedSteps:
-        """The blocks of the steps that some reductions take together, where the steps are many."""
+        """Return the blocks of the steps that some reductions take together, where the steps are many."""
         count = ceil(step_count(self._loop.body, reduces[0]) / split)
         made = {cell: self._reducers.get(r) for r in reduces for cell in sums[r]}
         return BlockedSteps(count, PRODUCT_BLOCK if None in made.values() else self._part.sum_block, made)
 
     def _finish(self, sweep: Sweep, sums: dict[int, list[Ref]]) -> st.Body:
-        """The results of the reductions, and what is computed from them."""
+        """Return the results of the reductions, and what is computed from them."""
         body = self._loop.body
         scope = self._open()
         head: list[st.Statement] = []
@@ -317,7 +317,7 @@ class LoopWriter:
         return (*head, *_lines(scope), *writes)
 
     def _total(self, r: int, cell: Ref) -> Value:
-        """A reduction's result: with its own initial value, where its accumulator started from the neutral one."""
+        """Return a reduction's result, with its own initial value if its accumulator started from the neutral one."""
         made = self._reducers.get(r)
         if made is None or made.identity is None:
             return cell
@@ -340,7 +340,7 @@ class LoopWriter:
         return statements
 
     def _added(self, w: Write, index: Index) -> st.Add:
-        """An element of an update added where it belongs, if its window lies inside."""
+        """Return the statement that adds an element of an update where it belongs, if its window lies inside."""
         scatter = self._loop.body[w.slot]
         tensor, window = scatter.tensor, self._loop.body[w.node].tensor.dims[1:]
         value = self._values.element(w.node, index).value
@@ -374,7 +374,7 @@ class LoopWriter:
 
 
 def _is_divided(sweep: Sweep, before: Sequence[st.Statement]) -> bool:
-    """What stands before a sweep reads what the team caches, and helpers would read it too, at any time."""
+    """Return whether helpers may share a sweep: not if statements before it read what the team caches."""
     return sweep.sharing.pieces > 1 and not before
 
 

@@ -11,7 +11,7 @@ from .model import Node, TensorType
 
 
 def simplify_movement(builder: Builder, node: Node) -> int | None:
-    """Data movement that moves nothing, or that follows other movement it can be joined with."""
+    """Drop data movement that moves nothing, and join it with the movement before it."""
     match node.op:
         case "reshape":
             return _reshape(builder, node)
@@ -32,7 +32,7 @@ def simplify_movement(builder: Builder, node: Node) -> int | None:
 
 
 def order_broadcast(builder: Builder, node: Node) -> int | None:
-    """HLO may broadcast and transpose at once; here each does its own."""
+    """Split a broadcast that transposes too."""
     dims = node.attributes.get("dimensions", ())
     if node.op != "broadcast" or list(dims) == sorted(dims):
         return None
@@ -43,14 +43,14 @@ def order_broadcast(builder: Builder, node: Node) -> int | None:
 
 
 def simplify_convert(builder: Builder, node: Node) -> int | None:
-    """A conversion to the type that the value has."""
+    """Drop a conversion to the type that the value has."""
     if node.op in ("convert", "bitcast-convert") and builder[node.operands[0]].type == node.type:
         return node.operands[0]
     return None
 
 
 def simplify_select(builder: Builder, node: Node) -> int | None:
-    """A selection whose outcome is known."""
+    """Replace a selection whose outcome is known."""
     if node.op != "select":
         return None
     choice, on_true, on_false = (builder[o] for o in node.operands)
@@ -73,7 +73,7 @@ def simplify_sign(builder: Builder, node: Node) -> int | None:
 
 
 def known_value(builder: Builder, i: int) -> np.generic | None:
-    """The value of a node whose elements are all the same constant, else None."""
+    """Return the value of a node whose elements are all the same constant, else None."""
     node = builder[i]
     if node.op in ("broadcast", "reshape", "transpose"):
         return known_value(builder, node.operands[0])
@@ -99,7 +99,7 @@ def _reshape(builder: Builder, node: Node) -> int | None:
 
 
 def _reshape_of_concatenate(builder: Builder, node: Node, source: Node, moved: dict[int, int]) -> int | None:
-    """Only unit dimensions come and go, so each part can be reshaped by itself: index vectors come to light so."""
+    """Reshape each part by itself if only unit dimensions come and go: index vectors come to light so."""
     where = moved.get(source.attributes["dimensions"][0])
     if where is None:
         return None
@@ -112,8 +112,8 @@ def _reshape_of_concatenate(builder: Builder, node: Node, source: Node, moved: d
 
 
 def unit_moves(source: Sequence[int], target: Sequence[int]) -> dict[int, int] | None:
-    """Where each dimension larger than one goes in a reshape that only adds and removes unit dimensions; None for
-    other reshapes."""
+    """Return where each dimension above 1 goes in a reshape that only adds and removes unit dimensions; None for other
+    reshapes."""
     large = [d for d, size in enumerate(source) if size != 1]
     places = [d for d, size in enumerate(target) if size != 1]
     if [source[d] for d in large] != [target[d] for d in places]:

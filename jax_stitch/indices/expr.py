@@ -130,7 +130,7 @@ class Expr(Interned):
         return not self.terms
 
     def variables(self) -> frozenset[Var]:
-        """All variables that occur, at any depth."""
+        """Return all variables that occur, at any depth."""
         variables: set[Var] = set()
         for atom, _ in self.terms:
             if isinstance(atom, Var):
@@ -140,7 +140,7 @@ class Expr(Interned):
         return frozenset(variables)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """The expression's value where each variable has the given one: whole numbers, or arrays of them."""
+        """Return the expression's value where each variable has the given one: whole numbers, or arrays of them."""
 
         def atom_value(atom: Atom) -> Any:
             if isinstance(atom, Var):
@@ -153,7 +153,7 @@ class Expr(Interned):
         return self.offset + sum(c * atom_value(a) for a, c in self.terms)
 
     def stride_of(self, variable: Var) -> int | None:
-        """The constant step of the value per step of ``variable``; ``None`` where it is not affine in it."""
+        """Return the constant step of the value per step of ``variable``; ``None`` where it is not affine in it."""
         step = 0
         for atom, coefficient in self.terms:
             inner = atom.of.stride_of(variable) if isinstance(atom, Within) else None
@@ -180,7 +180,7 @@ def const(value: int) -> Expr:
 
 
 def var(name: str, size: int | None = None, *, low: int = 0, high: int | None = None) -> Expr:
-    """A variable in ``[0, size)`` or ``[low, high]``; with a single possible value it is that constant."""
+    """Return a variable in ``[0, size)`` or ``[low, high]``; with a single possible value it is that constant."""
     top = (size - 1 if size is not None else high) if high is None else high
     assert top is not None
     if low >= top:
@@ -189,7 +189,7 @@ def var(name: str, size: int | None = None, *, low: int = 0, high: int | None = 
 
 
 def within(e: Expr, low: int, high: int) -> Expr:
-    """``e`` known to lie in ``[low, high]``."""
+    """Return ``e``, known to lie in ``[low, high]``."""
     if low == high:
         return const(low)
     if e.low >= low and e.high <= high:
@@ -228,7 +228,7 @@ def _sum(terms: tuple[tuple[Atom, int], ...], offset: int) -> Expr:
 
 
 def _recombine(terms: dict[Atom, int]) -> tuple[tuple[Atom, Atom], Expr] | None:
-    """A pair of terms that is one: ``k*c*(e // c) + k*(e % c) = k*e`` and ``k*c*((e // c) % m) + k*(e % c) = k*(e %
+    """Return two terms as one: ``k*c*(e // c) + k*(e % c) = k*e``, and ``k*c*((e // c) % m) + k*(e % c) = k*(e %
     (c*m))``.
     """
     for rest, k in terms.items():
@@ -272,8 +272,8 @@ def _div(e: Expr, by: int) -> Expr:
 
 
 def _remaining(e: Expr, by: int) -> Expr:
-    """``e`` less multiples of ``by``, so that it is never negative: C++ divides towards zero, and agrees with ``floor``
-    there.
+    """Return ``e`` less multiples of ``by``, never negative: there C++, which divides towards zero, agrees with
+    ``floor``.
     """
     rest = _make({a: c for a, c in e.terms if c % by}, e.offset % by)
     below = -(rest.low // by) * by
@@ -281,7 +281,7 @@ def _remaining(e: Expr, by: int) -> Expr:
 
 
 def _graded(e: Expr, by: int) -> Iterable[tuple[int, Expr, Expr]]:
-    """The ways to write ``e`` as ``g * large + small`` with ``g`` a proper common divisor of ``by`` and some
+    """Yield the ways to write ``e`` as ``g * large + small`` with ``g`` a proper common divisor of ``by`` and some
     coefficients.
     """
     for g in sorted({gcd(c, by) for _, c in e.terms}, reverse=True):
@@ -312,7 +312,7 @@ def _mod(e: Expr, by: int) -> Expr:
 
 
 def linearize(index: Sequence[Expr], dims: Sequence[int]) -> Expr:
-    """Row-major position of ``index`` in an array of ``dims``."""
+    """Return row-major position of ``index`` in an array of ``dims``."""
     position = const(0)
     for i, size in zip(index, dims, strict=True):
         position = position * size + i
@@ -320,7 +320,7 @@ def linearize(index: Sequence[Expr], dims: Sequence[int]) -> Expr:
 
 
 def delinearize(position: Expr, dims: Iterable[int]) -> tuple[Expr, ...]:
-    """The row-major index of ``position`` in an array of ``dims``."""
+    """Return the row-major index of ``position`` in an array of ``dims``."""
     sizes = list(dims)
     index: list[Expr] = []
     for k, size in enumerate(reversed(sizes)):

@@ -26,7 +26,7 @@ class Context(Struct):
     """The types of the fields of combiners' and comparators' values."""
 
     def enter(self, kind: type[Any], values: Mapping[str, Any]) -> None:
-        """Takes in what a node of a kind declares, from its fields; before what is inside it."""
+        """Take in what a node of a kind declares, from its fields; before what is inside it."""
         self.ranges |= bound(kind, values)
         if kind in (model.Combiner, model.Comparator):
             name = values["name"]
@@ -47,12 +47,12 @@ class Context(Struct):
             self.ranges[values["name"]] = (0, values["value"].high)
 
     def value_type(self, dtype: str) -> str:
-        """The type of a value of a type: of a combiner with one field that field's, as it is computed."""
+        """Return the type of a value of a type: of a combiner with one field that field's, as it is computed."""
         fields = self.fields.get(dtype, ())
         return computed(fields[0]) if len(fields) == 1 else dtype
 
     def field_type(self, of: Value, k: int) -> str:
-        """The type of a field, as a value holds it."""
+        """Return the type of a field, as a value holds it."""
         fields = self.fields.get(type_of(of), ())
         return computed(fields[k]) if k < len(fields) else INDEX
 
@@ -103,5 +103,5 @@ _DECLARING = frozenset({*_DECLARATIONS, *_RANGES, *_OTHERS})
 
 
 def usual_type(op: Op) -> str:
-    """The type that most operations have: that of the last operand."""
+    """Return the type that most operations have: that of the last operand."""
     return type_of(op.operands[-1]) if op.operands else ""

@@ -76,7 +76,7 @@ def _form(name: str, annotation: str, default: Any) -> FieldForm:
 
 
 def forms(kind: type[Any]) -> tuple[FieldForm, ...]:
-    """The fields of a kind of node, in the order in which they are written: first those of its line."""
+    """Return the fields of a kind of node, in the order in which they are written: first those of its line."""
     if kind not in _FORMS:
         names, defaults = kind.__struct_fields__, kind.__struct_defaults__
         every = (NODEFAULT,) * (len(names) - len(defaults)) + defaults
@@ -91,7 +91,7 @@ _FORMS: dict[type[Any], tuple[FieldForm, ...]] = {}
 
 
 def names_inside(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a kind of node that hold nodes."""
+    """Return the fields of a kind of node that hold nodes."""
     if kind not in _INSIDE:
         _INSIDE[kind] = tuple(f.name for f in forms(kind) if f.is_inside)
     return _INSIDE[kind]
@@ -115,7 +115,7 @@ def required(form: FieldForm) -> bool:
 
 
 def keyword(kind: type[Any]) -> str:
-    """``row_value`` for ``RowValue``."""
+    """Return the keyword of a kind of node: ``row_value`` for ``RowValue``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 

@@ -25,8 +25,10 @@ from jax_stitch.kernel.walk import nodes
 
 
 def interpret(kernel: Kernel, inputs: Sequence[Array]) -> list[Array]:
-    """The kernel's outputs for ``inputs``. Raises ``KernelFault`` where it reaches past a buffer's end, or does not
-    write an element of an output once.
+    """Return the kernel's outputs for ``inputs``.
+
+    Raises:
+        KernelFault: it reaches past a buffer's end, or does not write each element of an output once.
     """
     memory = {b.name: np.asarray(a).reshape(-1) for b, a in zip(kernel.inputs, inputs, strict=True)}
     for b in (*kernel.outputs, *kernel.scratch):
@@ -59,7 +61,7 @@ class Machine(Threads):
     """Those that have not left the loop that they are in."""
 
     def run(self) -> None:
-        """The part, for all its blocks."""
+        """Run the part, for all its blocks."""
         part, shape = self.part, self.part.shape
         if not isinstance(shape, RowShape):
             self.indices[ROW] = self.indices[BLOCK]
@@ -82,7 +84,7 @@ class Machine(Threads):
         self.body(part.after)
 
     def body(self, statements: st.Body) -> bool:
-        """Statements in a row; whether the loop around them goes on."""
+        """Run statements in order, and return whether the loop around them goes on."""
         return all(self._do(s) for s in statements)
 
     def _do(self, s: st.Statement) -> bool:
@@ -188,7 +190,7 @@ class Machine(Threads):
             self._leave_places(s)
 
     def _at_places(self, s: st.Pass, at: Array) -> None:
-        """One place of each lane."""
+        """Run a pass at one place of each lane."""
         self.place, inner = at, at % s.period
         self.indices |= {s.place.variable: inner, s.run.variable: at // s.period}
         self.at_places = True
@@ -264,7 +266,7 @@ class Machine(Threads):
         return carried
 
     def _do_sort(self, s: st.Sort) -> None:
-        """By exchanging neighbours, which is slow, and keeps the order of what is equal."""
+        """Sort by exchanging neighbours, which is slow and stable."""
         order = next(c for c in self.part.comparators if c.name == s.order)
         fields = [self.cells[name].fields[0] for name in s.arrays]
         for trip in range(s.size):

@@ -53,7 +53,7 @@ class Threads:
 
     @contextmanager
     def only(self, mask: Array) -> Iterator[None]:
-        """What is done inside is done by threads of ``mask`` alone."""
+        """Restrict what is done inside to the threads of ``mask``."""
         before, self.mask = self.mask, self.mask & mask
         yield
         self.mask = before
@@ -61,14 +61,14 @@ class Threads:
     # -- types and cells
 
     def types(self, dtype: str) -> list[np.dtype]:
-        """The NumPy types of the fields of a value."""
+        """Return the NumPy types of the fields of a value."""
         if dtype == ex.INDEX:
             return [np.dtype(np.int64)]
         made = self.combiners.get(dtype)
         return [numpy_type(t) for t in (made.dtypes if made else (dtype,))]
 
     def declare(self, name: str, dtype: str, axes: str, shape: tuple[int, ...], first: Held | None = None) -> None:
-        """Cells that hold nothing yet, or ``first``."""
+        """Declare cells that hold nothing yet, or ``first``."""
         fields = [np.full(shape, np.nan if t.kind == "f" else 0, t) for t in self.types(dtype)]
         for k, value in enumerate(first or ()):
             fields[k] = np.broadcast_to(value, shape).astype(fields[k].dtype)
@@ -77,7 +77,7 @@ class Threads:
     # -- indices
 
     def index(self, e: Expr) -> Array:
-        """The values of an index."""
+        """Return the values of an index."""
         total = np.asarray(e.offset, np.int64)
         for atom, c in e.terms:
             total = total + c * self._atom(atom)
@@ -94,7 +94,7 @@ class Threads:
         return inner % atom.by if isinstance(atom, Mod) else inner
 
     def holds(self, tests: ex.Tests) -> Array:
-        """Where all tests hold."""
+        """Return where all tests hold."""
         holding = np.ones((1, 1, 1), bool)
         for test in tests:
             value = self.index(test.value)
@@ -106,7 +106,7 @@ class Threads:
     # -- reading and writing
 
     def read(self, name: str) -> Held:
-        """What a name stands for."""
+        """Return the value that a name stands for."""
         if name in self.locals:
             return self.locals[name]
         cells = self.cells[name]
@@ -117,7 +117,7 @@ class Threads:
         return tuple(f[:, :, lanes] for f in cells.fields)
 
     def _is_row(self) -> bool:
-        """Whether one thread of each row stands for all."""
+        """Return whether one thread of each row stands for all."""
         return not self.at_places
 
     def _block(self) -> Array:
@@ -128,7 +128,7 @@ class Threads:
         return np.arange(cells.shape[1])[None, :, None]
 
     def write(self, name: str, value: Held) -> None:
-        """Writes what a name stands for, where threads are active."""
+        """Write what a name stands for, where threads are active."""
         if name in self.locals:
             old = self.locals[name]
             self.locals[name] = tuple(np.where(self.mask, v, o) for v, o in zip(value, old, strict=True))
@@ -147,7 +147,7 @@ class Threads:
                 part[...] = np.where(self.mask, v, part)
 
     def element(self, e: ex.Element) -> Held:
-        """An element of a buffer, a table or an array."""
+        """Return an element of a buffer, a table or an array."""
         at = self.index(e.at)
         if e.array in self.cells:
             cells = self.cells[e.array]
@@ -168,7 +168,7 @@ class Threads:
         return np.clip(at, 0, max(0, size - 1))
 
     def store(self, e: ex.Element, value: Held) -> None:
-        """Writes an element where threads are active."""
+        """Write an element where threads are active."""
         at = self.index(e.at)
         if e.array in self.cells:
             cells = self.cells[e.array]
@@ -192,7 +192,7 @@ class Threads:
     # -- expressions
 
     def value(self, value: ex.Value) -> Held:
-        """What an expression is worth to each thread."""
+        """Return the value of an expression in each thread."""
         match value:
             case ex.Literal():
                 return (np.full((1, 1, 1), number(value)),)
@@ -236,7 +236,7 @@ class Threads:
         raise AssertionError(f"{value} has no meaning")
 
     def combined(self, name: str, left: Held, right: Held) -> Held:
-        """A combiner's value of two."""
+        """Return a combiner's value of two."""
         made = self.combiners[name]
         function = _Function({"a": left, "b": right})
         for d in made.body:
@@ -256,7 +256,7 @@ class _Function(Threads):
 
 
 def precedes(order: Any, a: Held, b: Held) -> Array:
-    """Whether ``a`` comes before ``b``, as a comparator has it, and what is equal as it stands."""
+    """Return whether ``a`` comes before ``b``, as a comparator has it, and what is equal as it stands."""
 
     def of(left: Held, right: Held) -> Array:
         function = _Function({"a": left, "b": right})

@@ -13,7 +13,7 @@ from jax_stitch.kernel.tokens import KernelTextError, Tokens
 
 
 def parse(text: str) -> model.Kernel:
-    """The kernel that ``text`` says; raises ``KernelTextError``, which names the line."""
+    """Return the kernel that ``text`` says; raises ``KernelTextError``, which names the line."""
     kernels = parse_all(text)
     if len(kernels) != 1:
         raise KernelTextError(f"line 1: one kernel is expected, not {len(kernels)}")
@@ -21,7 +21,7 @@ def parse(text: str) -> model.Kernel:
 
 
 def parse_all(text: str) -> tuple[model.Kernel, ...]:
-    """The kernels that stand in ``text`` one after another."""
+    """Return the kernels that stand in ``text`` one after another."""
     tokens = Tokens(text)
     tokens.skip_lines()
     kernels: list[model.Kernel] = []
@@ -35,13 +35,13 @@ def parse_all(text: str) -> tuple[model.Kernel, ...]:
 
 class _Parser(ValueParser):
     def node(self) -> Any:
-        """A node and what is inside it, with the end of its last line."""
+        """Return a node and what is inside it, with the end of its last line."""
         node = self._statement() or self._keyword()
         self.tokens.end_line()
         return node
 
     def _statement(self) -> Any:
-        """The nodes that have a form of their own."""
+        """Return the nodes that have a form of their own."""
         after = self.tokens.peek(1)
         if after.text in ("=", "[", ":") and after.kind == "mark":
             return self._assignment()

@@ -21,7 +21,7 @@ class ValueParser:
     # -- indices
 
     def index(self) -> Expr:
-        """An index expression, its terms in their order."""
+        """Return an index expression, its terms in their order."""
         terms: list[tuple[Atom, int]] = []
         offset = 0
         sign = -1 if self.tokens.take("-") else 1
@@ -67,7 +67,7 @@ class ValueParser:
         return low, self.tokens.integer()
 
     def test(self) -> ex.Test:
-        """A test of an index."""
+        """Return a test of an index."""
         value = self.index()
         self.tokens.expect("in")
         low = None if self.tokens.is_next("..") else self.tokens.integer()
@@ -79,7 +79,7 @@ class ValueParser:
     # -- values
 
     def value(self) -> ex.Value:
-        """An expression."""
+        """Return an expression."""
         value = self._primary()
         while self.tokens.take("."):
             k = self.tokens.integer()
@@ -135,7 +135,7 @@ class ValueParser:
         return ex.Combine(name, left, right)
 
     def separated(self, end: str) -> list[ex.Value]:
-        """Expressions with commas between, up to a mark."""
+        """Return expressions with commas between, up to a mark."""
         values: list[ex.Value] = []
         while not self.tokens.take(end):
             values.append(self.value())

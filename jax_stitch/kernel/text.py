@@ -23,18 +23,18 @@ from jax_stitch.kernel.literals import number
 
 
 def text(kernel: model.Kernel) -> str:
-    """The kernel as text."""
+    """Return the kernel as text."""
     return "\n".join(_Writer().lines(kernel)) + "\n"
 
 
 def body_text(body: st.Body) -> str:
-    """Some statements as text, for messages and for looking at."""
+    """Return some statements as text, for messages and for looking at."""
     writer = _Writer()
     return "\n".join(line for s in body for line in writer.lines(s))
 
 
 def line(node: Any) -> str:
-    """A node by itself, without what is inside it."""
+    """Return a node by itself, without what is inside it."""
     return _Writer().head(node)
 
 
@@ -43,7 +43,7 @@ class _Writer:
         self._context = Context()
 
     def lines(self, node: Any) -> Iterator[str]:
-        """A node and what is inside it."""
+        """Yield a node and what is inside it."""
         kind = type(node)
         values = {f.name: getattr(node, f.name) for f in forms(kind)}
         head = self.head(node)
@@ -69,7 +69,7 @@ class _Writer:
         yield "}"
 
     def head(self, node: Any) -> str:
-        """The line of a node."""
+        """Return the line of a node."""
         match node:
             case st.Define(name, dtype, value):
                 return f"let {name}: {dtype} = {self.value(value)}"
@@ -122,7 +122,7 @@ class _Writer:
     # -- expressions
 
     def value(self, value: ex.Value) -> str:
-        """An expression."""
+        """Return an expression."""
         match value:
             case ex.Literal(dtype):
                 return f"{_number(value)}:{dtype}"
@@ -165,7 +165,7 @@ class _Writer:
         return "" if dtype == usual else f":{dtype}"
 
     def index(self, e: Expr) -> str:
-        """An index expression."""
+        """Return an index expression."""
         text = ""
         for atom, c in e.terms:
             piece = self._atom(atom)

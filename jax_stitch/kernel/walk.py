@@ -13,13 +13,13 @@ from jax_stitch.kernel.expressions import Counter, Ref
 
 
 def field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a kind of expression or statement, in order."""
+    """Return the fields of a kind of expression or statement, in order."""
     names: tuple[str, ...] = kind.__struct_fields__
     return names
 
 
 def children(node: Any) -> Iterator[Any]:
-    """The values of a node's fields, and what tuples among them hold."""
+    """Yield the values of a node's fields, and what tuples among them hold."""
     for value in astuple(node):
         if isinstance(value, tuple):
             yield from _flat(value)
@@ -39,7 +39,7 @@ _NODES = Expr, Struct
 
 
 def nodes(root: Any) -> Iterator[Any]:
-    """A statement or expression and all that is inside it, in the order of its fields; indices are not entered."""
+    """Yield a statement or expression and all nodes inside it, in the order of fields; indices are not entered."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -49,7 +49,7 @@ def nodes(root: Any) -> Iterator[Any]:
 
 
 def variables(index: Expr) -> Iterator[str]:
-    """The names in an index, in their order."""
+    """Yield the names in an index, in their order."""
     for atom, _ in index.terms:
         if isinstance(atom, Var):
             yield atom.name
@@ -58,7 +58,7 @@ def variables(index: Expr) -> Iterator[str]:
 
 
 def names_read(root: Any) -> Iterator[str]:
-    """The names that an expression or a statement mentions, in order."""
+    """Yield the names that an expression or a statement mentions, in order."""
     for node in nodes(root):
         if isinstance(node, Ref):
             yield node.name
@@ -69,7 +69,7 @@ def names_read(root: Any) -> Iterator[str]:
 
 
 def renamed(index: Expr, rename: Callable[[Var], Var]) -> Expr:
-    """An index with other variables, its terms in their order."""
+    """Return an index with other variables, its terms in their order."""
     return Expr(tuple((_atom(atom, rename), c) for atom, c in index.terms), index.offset, index.low, index.high)
 
 

@@ -94,7 +94,7 @@ class Work(Struct, frozen=True):
 def choose(
     device: Device, work: Work, *, most_rows: int | None = None, cluster: int = 1, block_shape: BlockShape | None = None
 ) -> Split:
-    """The split of the rows of ``work``.
+    """Return the split of the rows of ``work``.
 
     ``most_rows`` is how many rows a block may do at a time, ``cluster`` how many blocks are to take each row.
     ``block_shape`` leaves nothing of that to choose.
@@ -143,8 +143,8 @@ def choose(
 
 
 def block_shapes(device: Device, work: Work, most_cluster: int = 1) -> Iterator[BlockShape]:
-    """The shapes of blocks that a part could have, in powers of two; ``most_cluster`` are the blocks of the largest
-    cluster that may take a row. Where there are partial results by place, a block has one row at a time.
+    """Yield the shapes of blocks that a part could have, in powers of two; ``most_cluster`` blocks at most take a row
+    together. Where there are partial results by place, a block has one row at a time.
     """
     rows, places, order, threads = work.rows, work.places, work.order, work.threads
     most_lanes = _power_of_two_at_least(places, 1, 64 if device.target.lanes_are_vectors else device.threads_per_block)
@@ -177,7 +177,7 @@ class _Rows(Struct, frozen=True):
 
 
 def _rows_at_once(device: Device, work: Work) -> _Rows:
-    """What a thread takes: fewer rows than it could, or fewer places, where more would leave too few blocks for the
+    """Return the rows and places of a thread: fewer than it could take if more would leave too few blocks for the
     multiprocessors.
     """
 
@@ -209,7 +209,7 @@ def _cuda(
     threads: int | None,
     own: _Rows,
 ) -> tuple[int, int]:
-    """Rows per block and lanes per row; a thread's ``own`` where rows run fastest."""
+    """Return rows per block and lanes per row; a thread's ``own`` where rows run fastest."""
     if order is Order.LANES:
         # Eight places of a lane keep loads in flight without spilling what is cached in registers. A block with partial
         # results besides has few neighbours on its multiprocessor: it takes more lanes.
@@ -242,8 +242,8 @@ def _cuda(
 
 
 def _neighbours(rows: int, multiprocessors: int) -> int:
-    """The fewest rows of a block where they are neighbours in memory: 32 make one transaction, 8 still fill a sector,
-    where that many blocks are needed to fill so many multiprocessors.
+    """Return the fewest rows of a block, neighbours in memory: 32 make one transaction, and 8 still fill a sector where
+    so many multiprocessors need that many blocks.
     """
     neighbours = 32
     while neighbours > 8 and rows < neighbours * multiprocessors:
@@ -252,8 +252,8 @@ def _neighbours(rows: int, multiprocessors: int) -> int:
 
 
 def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: int | None) -> tuple[int, int]:
-    """Rows per block and lanes where lanes go along a row in order: as few as fill the device, since they wait for each
-    other.
+    """Return rows per block and lanes where lanes go along a row in order: as few as fill the device, since they wait
+    for each other.
     """
     block = threads or CUDA_BLOCK
     if order is Order.ROWS:
@@ -268,8 +268,8 @@ def _cuda_scan(device: Device, rows: int, places: int, order: Order, threads: in
 
 
 def _cuda_sort(device: Device, rows: int, places: int, threads: int | None) -> tuple[int, int]:
-    """Rows per block and lanes where these put a row in order: in one warp, without barriers, what it holds; of longer
-    rows four places each, or two where rows are too few to fill the device.
+    """Return rows per block and lanes that sort a row: one warp, without barriers, if it holds the row; four places a
+    lane for longer rows, or two where rows are too few to fill the device.
     """
     lanes = (
         _power_of_two_at_least(places, 1, 32) if places <= 64 else _power_of_two_at_least(ceil(places / 4), 32, 1024)
@@ -281,8 +281,8 @@ def _cuda_sort(device: Device, rows: int, places: int, threads: int | None) -> t
 
 
 def _cpu(device: Device, work: Work) -> tuple[int, int]:
-    """Rows per block and lanes: long runs of neighbours for the prefetcher, but work for every core. Of short rows
-    several at a time, since the lanes of one are combined step by step, each waiting for the one before.
+    """Return rows per block and lanes of a CPU: long runs of neighbours for the prefetcher, but work for every core;
+    several short rows at a time, since combining the lanes of one row is a chain.
     """
     places, period, again, sums = work.places, work.period, work.again, work.sums
     if work.order is Order.LANES:
@@ -319,7 +319,7 @@ def _power_of_two_at_least(n: int, low: int, high: int) -> int:
 
 
 def prefer(accesses: Iterable[tuple[Index, tuple[int, ...], int]]) -> Order:
-    """The order that lets more bytes be read by neighbouring threads from neighbouring addresses.
+    """Return the order that lets more bytes be read by neighbouring threads from neighbouring addresses.
 
     ``accesses`` are indices, dimensions and sizes in bytes of the buffers read and written.
     """
@@ -339,9 +339,9 @@ each other's latencies."""
 
 
 def loop_split(device: Device, rows: int, threads: int | None = None, apart: bool = False, carry: int = 0) -> Split:
-    """The split for a loop inside each thread: few rows per block, so that they spread; on a CPU as many as keep their
-    carry, of so many bytes each, in half of the nearest cache, so that what each step reads and writes are long runs
-    of neighbours; or, where rows end ``apart``, few that wait for the last of them. With ``threads``, those of a block.
+    """Return the split for a loop inside each thread: few rows per block, to spread them. On a CPU as many as keep
+    their carry, of so many bytes each, in half of the nearest cache, so that what each step reads and writes are long
+    runs of neighbours; or, if rows end ``apart``, few that wait for the last of them. ``threads`` are those of a block.
     """
     if threads is not None:
         rows_per_block = threads
@@ -371,7 +371,7 @@ def run_length(accesses: Iterable[tuple[Index, tuple[int, ...]]], name: str, siz
 
 
 def moduli(address: Expr, name: str, step: int = 1) -> Iterator[int]:
-    """After how many values of the variable the address no longer goes on by ``step``."""
+    """Yield after how many values of the variable the address no longer goes on by ``step``."""
     for atom, c in address.terms:
         if c == step and isinstance(atom, Within):
             yield from moduli(atom.of, name)
@@ -380,7 +380,7 @@ def moduli(address: Expr, name: str, step: int = 1) -> Iterator[int]:
 
 
 def is_unit_stride(address: Expr, name: str) -> bool:
-    """Whether the next value of variable ``name`` mostly reads the next address."""
+    """Return whether the next value of variable ``name`` mostly reads the next address."""
     for atom, c in address.terms:
         if c != 1:
             continue

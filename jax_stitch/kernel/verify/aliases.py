@@ -29,8 +29,9 @@ same thread. None may be of any.
 
 
 def alias_findings(kernel: Kernel) -> Iterator[Finding]:
-    """Outputs that are written over inputs where that may change what is computed, or where the compiler is not told;
-    of a kernel without other faults.
+    """Yield outputs that are written over inputs although that may change results, or the compiler is not told.
+
+    The kernel has no other faults.
     """
     taken: set[str] = set()
     shared: set[str] = set()
@@ -68,7 +69,7 @@ class Aliases:
                 self._readers.setdefault(name, []).append((number, call))
 
     def unsafe(self, input_name: str, output_name: str) -> str | None:
-        """Why an output may not be written over an input; None where it may."""
+        """Return why an output may not be written over an input; None where it may."""
         kernel = self._kernel
         source, target = self._inputs.get(input_name), self._outputs.get(output_name)
         if source is None or target is None:
@@ -91,7 +92,7 @@ class Aliases:
         return None
 
     def _in_part(self, call: Call, input_name: str, output_name: str) -> str | None:
-        """The same where both are done by one part."""
+        """Return the same where both are done by one part."""
         part = self._kernel.parts[call.part]
         names = {name: p.name for p, name in zip(part.parameters, call.arguments, strict=True)}
         read, written = names[input_name], names[output_name]
@@ -125,7 +126,7 @@ class _Access(Struct, frozen=True):
 
 
 def _clash(read: _Access, write: _Access, accesses: _Accesses) -> str | None:
-    """Why a read may see what is written."""
+    """Return why a read may see what is written."""
     if read.at.terms != write.at.terms or read.at.offset != write.at.offset:
         return "an element is read where another one is written"
     variables = {v.name for v in write.at.variables()}
@@ -174,7 +175,7 @@ class _Accesses:
         self.outside = {name for name, accesses in self.of.items() if len(accesses) > inside[name]}
 
     def written_once(self, name: str) -> bool:
-        """Whether each element of an output is known to be written, and once."""
+        """Return whether each element of an output is known to be written, and once."""
         if name not in self._once:
             self._once[name] = self._sound and self._check.surely(name)
         return self._once[name]
@@ -196,13 +197,13 @@ class _Accesses:
             self._statement(child, within, own, of, top and isinstance(s, st.Scope))
 
     def _one(self, who: Who, thread: Thread) -> Thread:
-        """The thread where only some do a statement."""
+        """Return the thread where only some do a statement."""
         if who is Who.FIRST_LANE:
             return thread if self._one_lane else ("first lane",)
         return None
 
     def _inner(self, s: Any, child: Any, thread: Thread, stretch: Any) -> tuple[Thread, Any]:
-        """The thread, and the stretch of the pass, that a node inside a statement is done by."""
+        """Return the thread, and the stretch of the pass, that a node inside a statement is done by."""
         row: Thread = (ROW,) if self._one_lane else None
         match s:
             case st.Rows():

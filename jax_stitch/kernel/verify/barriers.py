@@ -34,7 +34,7 @@ FETCHED = 16
 
 
 def _clash(a: Key, b: Key) -> bool:
-    """Whether two accesses may be of one element, and of different threads."""
+    """Return whether two accesses may be of one element, and of different threads."""
     if a is None or b is None:
         return True
     if a == b:
@@ -52,7 +52,7 @@ def _clash(a: Key, b: Key) -> bool:
 
 
 def _is_between(distance: int, steps: list[tuple[int, int]]) -> bool:
-    """Whether two threads' elements can lie so far apart; what one thread has at several places lies otherwise."""
+    """Return whether elements of two threads can lie so far apart, by steps and counts of their indices."""
     if not steps:
         return distance == 0
     (step, count), *rest = steps
@@ -124,7 +124,7 @@ class BarrierCheck:
                 self._others(s, uniform and isinstance(s, st.Scope))
 
     def _repeated(self, s: st.Repeat | st.Serial, uniform: bool) -> None:
-        """A loop's body twice, but where it has been come to with the same behind one: then what follows is known.
+        """Check a loop's body twice, unless it was entered before in the same state: then what follows is known.
 
         Loops in loops are gone through as often as there are states in which they begin, not twice as often as the loop
         around.
@@ -141,13 +141,13 @@ class BarrierCheck:
                 self._arrays |= after[2]
 
     def _state(self) -> _State:
-        """All that what is said of the next statement depends on."""
+        """Return the state that findings about the next statement depend on."""
         written, read = ({name: frozenset(keys) for name, keys in held.items()} for held in (self._written, self._read))
         return written, read, frozenset(self._arrays)
 
     def _is_left_together(self, s: st.Repeat) -> bool:
-        """Whether a loop without an end of its own is left only by what all threads read of one shared element, before
-        anything else in an iteration: behind a barrier, as other checks see to.
+        """Return whether a loop without a trip count is left only by a test of one shared element, first in an
+        iteration: all threads read it behind a barrier, which other checks see to.
         """
         first, *others = s.body
         if not isinstance(first, st.LeaveUnless) or any(isinstance(x, st.LeaveUnless) for x in others):
@@ -156,7 +156,7 @@ class BarrierCheck:
         return isinstance(of, ex.Element) and of.array in self._arrays and of.at.is_const
 
     def _fetched(self, s: st.Pass) -> None:
-        """Threads meet before rows are copied, and when all are there."""
+        """Check copies of rows: threads meet before the copies, and once all are there."""
         shape = self._part.shape
         if not isinstance(shape, RowShape) or not shape.lanes_fastest or shape.cluster > 1:
             self._fault("rows are fetched where a block does not have them, one after the other", s)
@@ -169,7 +169,7 @@ class BarrierCheck:
         self._read.clear()
 
     def _unfit(self, assign: Any, place: st.Axis) -> str | None:
-        """Why a statement does not copy a row, place by place and in one piece, from what nobody writes."""
+        """Return why a statement does not copy a row, place by place and in one piece, from what nobody writes."""
         size = place.extent
         target, source = getattr(assign, "target", None), getattr(assign, "value", None)
         array = self._shared.get(target.name) if isinstance(target, ex.Ref) else None
@@ -221,7 +221,7 @@ class BarrierCheck:
             self._writes(target.name if isinstance(target, ex.Ref) else target.array, self._key(target), s)
 
     def _reads(self, name: str, key: Key, s: Any, own: bool = False) -> None:
-        """``own`` where the statement itself sees to what it has written."""
+        """Check a read; ``own`` if the statement itself waits for what it has written."""
         if name not in self._arrays:
             return
         others = self._written.get(name, set()) - ({key} if own else set())
@@ -238,7 +238,7 @@ class BarrierCheck:
 
 
 def phase_findings(kernel: Kernel) -> Iterator[Finding]:
-    """Buffers that one part writes and another reads: in a later phase, and known to be."""
+    """Yield buffers that one part writes and another reads: in a later phase, and known to be."""
     written: dict[str, int] = {}
     for number, phase in enumerate(kernel.phases):
         for call in phase.calls:

@@ -69,7 +69,7 @@ class BoundCheck:
             failing.append(case.tests)
 
     def _own(self, s: Any) -> None:
-        """A statement's own accesses, and the sizes that it declares or relies on."""
+        """Check a statement's own accesses, and the sizes that it declares or relies on."""
         match s:
             case st.Registers(name, _, _, size) | st.Shared(name, _, _, size):
                 self._sizes[name] = size
@@ -111,7 +111,7 @@ class BoundCheck:
 
 
 def inside(s: Any) -> Iterator[Any]:
-    """The nodes inside a statement, which are looked at in turn."""
+    """Yield the nodes inside a statement, which are looked at in turn."""
     for name in names_inside(type(s)):
         value = getattr(s, name)
         if value is not None:
@@ -119,7 +119,7 @@ def inside(s: Any) -> Iterator[Any]:
 
 
 def values_of(s: Any) -> Iterator[Any]:
-    """The cells and elements in the expressions of a statement itself."""
+    """Yield the cells and elements in the expressions of a statement itself."""
     nested = names_inside(type(s))
     waiting: list[Any] = []
     for name in field_names(type(s)):

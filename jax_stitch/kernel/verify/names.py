@@ -57,7 +57,7 @@ class NameCheck:
             yield from self._statement(s)
 
     def _function(self, function: Combiner | Comparator) -> Iterator[Finding]:
-        """A combiner's or comparator's own names."""
+        """Yield a combiner's or comparator's own names."""
         outer, held = dict(self._declared), set(self._with_value)
         self._context.enter(type(function), {f.name: getattr(function, f.name) for f in forms(type(function))})
         for side in "ab":
@@ -86,7 +86,7 @@ class NameCheck:
         self._declare(s)
 
     def _inside(self, s: Any) -> Iterator[Finding]:
-        """What is inside a statement: the names that it declares end with it."""
+        """Check what is inside a statement: the names that it declares end with it."""
         bound = bound_by(s).keys() | ({s.variable} if isinstance(s, st.Repeat) else set())
         added = bound - self._variables
         self._variables |= added
@@ -216,7 +216,7 @@ class NameCheck:
             raise Fault(f"{what} is of type {actual}, not {wanted}")
 
     def _type(self, value: ex.Value) -> str:
-        """The type of an expression, whose parts are looked at first."""
+        """Return the type of an expression, whose parts are looked at first."""
         match value:
             case ex.Literal(dtype):
                 if dtype not in ELEMENT_TYPES:

@@ -94,12 +94,12 @@ class WriteCheck:
                     self._statement(child, inner, _places_of(s, child) or places, at_places)
 
     def _many_threads(self, ranges: Mapping[str, int]) -> bool:
-        """Whether several threads come to a statement with the same row and place."""
+        """Return whether several threads come to a statement with the same row and place."""
         shape = self._part.shape
         return not isinstance(shape, RowShape) or shape.lanes > 1 or ROW not in ranges
 
     def surely(self, name: str) -> bool:
-        """Whether each element of an output is known to be written, and once; after ``findings``."""
+        """Return whether each element of an output is known to be written, and once; after ``findings``."""
         joined = _joined(self._writes[name])
         if not joined:
             return False
@@ -120,7 +120,7 @@ def counts_of(node: Any) -> dict[str, int]:
 
 
 def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
-    """How many values each variable has inside a statement, by those around it."""
+    """Return how many values each variable has inside a statement, by those around it."""
     inner = {**ranges, **counts_of(s)}
     if isinstance(s, st.Repeat) and s.trips is None:
         inner[s.variable] = 1 << 62
@@ -130,7 +130,7 @@ def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
 
 
 def _joined(writes: list[_Write]) -> list[_Write] | None:
-    """The writes, with those of a pass's stretches as one; None where these are not the whole run."""
+    """Return the writes, with those of a pass's stretches as one; None where these are not the whole run."""
     joined: list[_Write] = []
     in_stretches: dict[Expr, list[_Write]] = {}
     for w in writes:
@@ -152,7 +152,7 @@ def _joined(writes: list[_Write]) -> list[_Write] | None:
 
 
 def output_findings(kernel: Kernel) -> Iterator[Finding]:
-    """Each output is one part's to write."""
+    """Yield outputs that not exactly one part writes."""
     written: dict[str, int] = {}
     for phase in kernel.phases:
         for call in phase.calls:
