@@ -26,7 +26,9 @@ def users(c: Computation) -> dict[str, tuple[str, ...]]:
 
 
 def topological_order(c: Computation) -> tuple[Instruction, ...]:
-    """The instructions, each after all it waits for, otherwise in the text's order. Raises ValueError on a cycle."""
+    """Return the instructions, each after all it waits for, otherwise in the text's order. Raises ValueError on a
+    cycle.
+    """
     placed: set[str] = set()
     order: list[Instruction] = []
     for start in c:
@@ -54,7 +56,7 @@ class Reachability:
     above: tuple[int, ...]
 
     def reaches(self, source: str, target: str) -> bool:
-        """Whether ``target`` needs ``source``, directly or not; an instruction reaches itself."""
+        """Return whether ``target`` needs ``source``, directly or not; an instruction reaches itself."""
         return bool(self.above[self.positions[target]] >> self.positions[source] & 1)
 
     def connected(self, a: str, b: str) -> bool:
@@ -75,7 +77,7 @@ def reachability(c: Computation) -> Reachability:
 
 
 def ancestors(c: Computation, names: Iterable[str]) -> set[str]:
-    """The named instructions and all they need."""
+    """Return the named instructions and all they need."""
     needed: set[str] = set()
     left = list(names)
     while left:
@@ -87,7 +89,8 @@ def ancestors(c: Computation, names: Iterable[str]) -> set[str]:
 
 
 def dominators(c: Computation) -> dict[str, str | None]:
-    """The immediate dominator of each: the last instruction that all paths to it from parameters and constants pass.
+    """Return the immediate dominator of each: the last instruction that all paths to it from parameters and constants
+    pass.
 
     None where no single other instruction dominates.
     """
@@ -96,7 +99,7 @@ def dominators(c: Computation) -> dict[str, str | None]:
 
 
 def post_dominators(c: Computation) -> dict[str, str | None]:
-    """The immediate post-dominator of each: the first instruction that all paths from it to a result pass."""
+    """Return the immediate post-dominator of each: the first instruction that all paths from it to a result pass."""
     order = topological_order(c)
     following: dict[str, list[str]] = {i.name: [] for i in order}
     for i in order:

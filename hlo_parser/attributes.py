@@ -94,11 +94,11 @@ class IotaTiles:
     permutation: tuple[int, ...]
 
     def numbers(self) -> tuple[int, ...]:
-        """The device numbers, row-major in ``dims``."""
+        """Return the device numbers, row-major in ``dims``."""
         return tuple(transposed(range(math.prod(self.reshape)), self.reshape, self.permutation))
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
-        """The device numbers, of shape ``dims``."""
+        """Return the device numbers, of shape ``dims``."""
         import numpy as np
 
         return np.array(self.numbers(), np.int64).reshape(self.dims)

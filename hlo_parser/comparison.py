@@ -68,7 +68,7 @@ def _short(text: str) -> str:
 
 
 def _calls(i: Instruction) -> list[str]:
-    """The computations that an instruction calls, in the order of their keys."""
+    """Return the computations that an instruction calls, in the order of their keys."""
     names: list[str] = []
     for key in sorted(COMPUTATION_KEYS & i.attributes.keys()):
         value = i.attributes[key]
@@ -90,7 +90,9 @@ class _State:
     hashes: tuple[dict[str, tuple[int, _Hashes]], ...] = field(default_factory=lambda: ({}, {}))
 
     def hash_of(self, side: int, name: str) -> tuple[int, _Hashes]:
-        """A computation's hash and those of its instructions. The computations it calls stand before it in the text."""
+        """Return a computation's hash and those of its instructions. The computations it calls stand before it in the
+        text.
+        """
         known = self.hashes[side]
         if name not in known:
             module = (self.left, self.right)[side]
@@ -117,7 +119,7 @@ class _State:
         return whole, hashes
 
     def own_key(self, side: int, i: Instruction) -> tuple[object, ...]:
-        """All of an instruction but what it reads and is called."""
+        """Return all of an instruction but what it reads and is called."""
         attributes = frozenset((k, v) for k, v in i.attributes.items() if k not in COMPUTATION_KEYS)
         called = tuple(self.hashes[side][n][0] for n in _calls(i))
         return i.opcode, self.shape(i), attributes, called, i.literal, i.parameter_number
@@ -173,7 +175,7 @@ class _State:
 
 
 def _equal(a: Computation, b: Computation, hashes_a: _Hashes, hashes_b: _Hashes) -> dict[str, str]:
-    """Instructions that compute the same, in the order of the text."""
+    """Return instructions that compute the same, in the order of the text."""
     waiting: dict[int, deque[str]] = defaultdict(deque)
     for j in b:
         waiting[hashes_b[j.name]].append(j.name)
@@ -203,7 +205,7 @@ def _pair_downwards(a: Computation, b: Computation, matched: dict[str, str]) -> 
 
 
 def _alike(i: Instruction, j: Instruction) -> bool:
-    """Whether one may have become the other: the same operation, or another of the same shape."""
+    """Return whether one may have become the other: the same operation, or another of the same shape."""
     if i.opcode == j.opcode:
         return i.parameter_number == j.parameter_number
     leaves = ("parameter", "constant")

@@ -36,7 +36,7 @@ class Stats:
 
 
 def shape_bytes(shape: Shape) -> int:
-    """Bytes of the arrays in a shape."""
+    """Return bytes of the arrays in a shape."""
     match shape:
         case ArrayShape():
             return shape.bytes
@@ -47,7 +47,7 @@ def shape_bytes(shape: Shape) -> int:
 
 
 def stats(module: Module) -> Stats:
-    """Counts over all computations."""
+    """Count over all computations."""
     instructions = [i for c in module.computations for i in c]
     return Stats(
         name=module.name,

@@ -25,7 +25,7 @@ class ElementType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy type. Raises ImportError where numpy or ml_dtypes is missing, or is older than the type."""
+        """Return the numpy type. Raises ImportError where numpy or ml_dtypes is missing, or is older than the type."""
         numpy_type = _numpy_type(self.name)
         if numpy_type is None:
             raise ImportError(f"arrays of {self.name} need numpy and a recent ml_dtypes: pip install numpy ml_dtypes")
@@ -33,7 +33,7 @@ class ElementType:
 
     @property
     def has_numpy(self) -> bool:
-        """Whether there is a numpy type for it."""
+        """Return whether there is a numpy type for it."""
         return _numpy_type(self.name) is not None
 
 

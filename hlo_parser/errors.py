@@ -41,14 +41,14 @@ class HloParseError(ValueError):
 
 
 def _restored(args: tuple[Any, ...], state: dict[str, Any]) -> HloParseError:
-    """The error as it was in another process."""
+    """Return the error as it was in another process."""
     error = HloParseError.__new__(HloParseError, *args)
     error.__dict__.update(state)
     return error
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to ``name``, if one is close."""
+    """Return the known name closest to ``name``, if one is close."""
     if len(name) > 200:  # difflib is quadratic
         return None
     alike = (k for k in known if abs(len(k) - len(name)) <= 3)

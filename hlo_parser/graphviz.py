@@ -19,7 +19,7 @@ _COLORS = {
 
 
 def dot(c: Computation) -> str:
-    """A digraph: a box for each instruction, an arrow from operand to user, dashed for control dependencies."""
+    """Return a digraph: a box for each instruction, an arrow from operand to user, dashed for control dependencies."""
     lines = [f"digraph {json.dumps(c.name)} {{", '  node [shape=box, style="filled,rounded", fontname="monospace"];']
     for i in c:
         pen = ", penwidth=2" if i.is_root else ""

@@ -29,7 +29,7 @@ class CannotInfer(Exception):
 def infer_shape(
     opcode: str, operands: tuple[Shape, ...], attributes: Mapping[str, Any], computations: Mapping[str, Computation]
 ) -> Shape:
-    """The shape of the result. Raises CannotInfer."""
+    """Return the shape of the result. Raises CannotInfer."""
     instruction = Instruction("", opcode, TokenShape(), (), FrozenDict(attributes))
     op = _Inferring(instruction, tuple(without_dynamic(without_layout(s)) for s in operands), computations)
     try:
@@ -70,7 +70,7 @@ class _Inferring(Operation):
 
 
 def _wider(a: str, b: str) -> str:
-    """The type of a result of operands of two types, which must be floats where they differ."""
+    """Return the type of a result of operands of two types, which must be floats where they differ."""
     x, y = ELEMENT_TYPES[a], ELEMENT_TYPES[b]
     return b if y.bits > x.bits else a
 
@@ -83,7 +83,7 @@ def _no_layout(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[st
 
 
 def _like(index: int) -> _Layouts:
-    """The layout and the dynamic dimensions of an operand."""
+    """Return the layout and the dynamic dimensions of an operand."""
 
     def kept(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[str, Any]) -> Shape:
         source = operands[index]
@@ -101,13 +101,13 @@ def _first_like(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[s
 
 
 def _all_like(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[str, Any]) -> Shape:
-    """Each part is an operand."""
+    """Return the shape of an operation whose parts are its operands."""
     parts = len(shape.elements) if isinstance(shape, TupleShape) else 1
     return TupleShape(operands[:parts]) if isinstance(shape, TupleShape) else operands[0]
 
 
 def _transposed(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[str, Any]) -> Shape:
-    """A layout in which nothing moves."""
+    """Return a layout in which nothing moves."""
     source, order = operands[0], attributes["dimensions"]
     if not (isinstance(shape, ArrayShape) and isinstance(source, ArrayShape)) or not order:
         return shape
@@ -197,7 +197,7 @@ def _with_dynamic(op: Operation, operands: tuple[Shape, ...]) -> Shape:
 
 
 def _checked(op: Operation, shape: Shape) -> Shape:
-    """The shape, if the operation's rule accepts it."""
+    """Return the shape, if the operation's rule accepts it."""
     plain = without_dynamic(without_layout(shape))
     RULES[op.instruction.opcode](Operation(replace(op.instruction, shape=plain), op.operands, op.computations))
     return shape

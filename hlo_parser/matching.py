@@ -62,7 +62,7 @@ class Match:
 
 
 def read_pattern(text: str) -> tuple[Pattern, ...]:
-    """The alternatives of a pattern. Raises HloParseError with the place where it is none."""
+    """Return the alternatives of a pattern. Raises HloParseError with the place where it is none."""
     reader = _Reader(text)
     pattern = reader.alternatives(0)
     if reader.text[reader.pos :].strip():
@@ -71,7 +71,7 @@ def read_pattern(text: str) -> tuple[Pattern, ...]:
 
 
 def find(module: Module, pattern: str | tuple[Pattern, ...]) -> list[Match]:
-    """Every instruction of the module that matches, in the order of the text."""
+    """Return every instruction of the module that matches, in the order of the text."""
     wanted = read_pattern(pattern) if isinstance(pattern, str) else pattern
     matches = []
     for c in module.computations:
@@ -170,7 +170,7 @@ def _is_word(text: str, pos: int) -> bool:
 def _matches(
     c: Computation, i: Instruction, alternatives: tuple[Pattern, ...], bound: FrozenDict[str, str]
 ) -> Iterator[FrozenDict[str, str]]:
-    """Each way in which an instruction matches, as what the names stand for."""
+    """Yield each way in which an instruction matches, as what the names stand for."""
     for p in alternatives:
         if not (_fits(i, p) and bound.get(p.name, i.name) == i.name):
             continue
@@ -193,7 +193,7 @@ def _operands_match(
 
 
 def _fits(i: Instruction, p: Pattern) -> bool:
-    """Whether opcode, shape and attributes match."""
+    """Return whether opcode, shape and attributes match."""
     if not fnmatch.fnmatchcase(i.opcode, p.opcode):
         return False
     if p.dtype or p.dims is not None:

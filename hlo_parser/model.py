@@ -64,7 +64,7 @@ class Computation:
 
     @property
     def root(self) -> Instruction:
-        """The instruction whose value the computation returns."""
+        """Return the instruction whose value the computation returns."""
         last = self.instructions[-1]  # it mostly is
         return last if last.is_root else next((i for i in self.instructions if i.is_root), last)
 
@@ -152,7 +152,7 @@ class Module:
         return write_module(self)
 
     def computation(self, name: str) -> Computation:
-        """The computation of that name (without ``%``). Raises KeyError."""
+        """Return the computation of that name (without ``%``). Raises KeyError."""
         return self._index[name]
 
     def stack_frame(self, frame_id: int) -> list[tuple[str, int, str]]:

@@ -87,7 +87,7 @@ def read_enum(s: Scanner) -> str:
 
 
 def read_word_of(*known: str) -> Reader:
-    """One of a few words: the lists are as old as HLO, and complete."""
+    """Return a reader of one of a few words: the lists are as old as HLO, and complete."""
 
     def read(s: Scanner) -> str:
         m = s.match(_ENUM)
@@ -204,7 +204,7 @@ def _order(s: Scanner, sizes: str, order: str | None, pos: int) -> tuple[tuple[i
 
 
 def read_sharding(s: Scanner, depth: int = 0) -> Sharding | Verbatim:
-    """A sharding, or its text where it is written in a notation not known here (by mesh and axes)."""
+    """Return a sharding, or its text where it is written in a notation not known here (by mesh and axes)."""
     start = s.skip()
     if not s.accept("{"):
         return s.verbatim()
@@ -263,7 +263,7 @@ def read_sharding(s: Scanner, depth: int = 0) -> Sharding | Verbatim:
 
 
 def _braced(s: Scanner) -> str:
-    """A value in braces, verbatim, and nothing behind it."""
+    """Return a value in braces, verbatim, and nothing behind it."""
     start = s.skip()
     s.expect("{")
     while not s.accept("}"):
@@ -295,7 +295,7 @@ def read_aliases(s: Scanner) -> tuple[Alias, ...]:
 
 
 def read_computation(s: Scanner) -> str:
-    """The name of a computation: of one before this, or of the one that follows here in braces."""
+    """Return the name of a computation: of one before this, or of the one that follows here in braces."""
     start = s.skip()
     if s.at("{"):
         return s.inline_computation(s)
@@ -387,6 +387,6 @@ def read_verbatim(s: Scanner) -> Verbatim:
 
 
 def read_slice_sizes(s: Scanner) -> tuple[int, ...] | tuple[tuple[int, ...], ...]:
-    """One list for a gather, a list of lists for a collective-permute that moves slices."""
+    """Return one list for a gather, a list of lists for a collective-permute that moves slices."""
     m = s.match(_INTS)
     return _numbers(m[1]) if m else read_int_lists(s)

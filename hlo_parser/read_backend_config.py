@@ -26,7 +26,7 @@ _FLOATS = {"f16": "e", "f32": "f", "f64": "d", "bf16": "f"}
 
 
 def read_backend_config(s: Scanner) -> BackendConfig | str:
-    """The config: a mapping where it is a dictionary, else the string."""
+    """Return the config: a mapping where it is a dictionary, else the string."""
     quoted = s.at('"') or s.at("'")
     text = s.string() if quoted else _braces(s)
     if not text.startswith("{"):
@@ -67,7 +67,7 @@ def _freeze(value: Any) -> Any:
 
 
 def read_mlir_dictionary(text: str) -> FrozenDict[str, Any]:
-    """An MLIR attribute dictionary, ``{key = value, ...}``. Raises ValueError where it is none."""
+    """Return an MLIR attribute dictionary, ``{key = value, ...}``. Raises ValueError where it is none."""
     s = Scanner(text)
     values = _dictionary(s, 0)
     if s.skip() != len(text):
@@ -127,7 +127,9 @@ def _value(s: Scanner, depth: int) -> Any:
 
 
 def _other(s: Scanner) -> Verbatim:
-    """An attribute of another dialect: up to the next comma or closing bracket outside brackets, angles among them."""
+    """Return an attribute of another dialect: up to the next comma or closing bracket outside brackets, angles among
+    them.
+    """
     start, depth = s.skip(), 0
     while (m := _OTHER.match(s.text, s.pos)) and (depth or m[0] not in (",", "}", "]")):
         depth += (m[0] in ("<", "(", "[", "{")) - (m[0] in (">", ")", "]", "}"))
@@ -140,7 +142,7 @@ def _other(s: Scanner) -> Verbatim:
 
 @functools.cache
 def _kind(type_name: str) -> Any:
-    """The numpy scalar of an MLIR type, or Python's where numpy is not installed. Raises KeyError."""
+    """Return the numpy scalar of an MLIR type, or Python's where numpy is not installed. Raises KeyError."""
     if type_name not in _INTEGERS | _FLOATS.keys() | {"i1"}:
         raise KeyError(type_name)
     try:
@@ -155,7 +157,7 @@ def _kind(type_name: str) -> Any:
 
 
 def _number(text: str, type_name: str) -> Any:
-    """A number of an MLIR type. Floats may be written as the bits in hexadecimal."""
+    """Return a number of an MLIR type. Floats may be written as the bits in hexadecimal."""
     kind = _kind(type_name)
     if text in ("true", "false"):
         return kind(text == "true")

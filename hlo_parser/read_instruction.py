@@ -42,7 +42,7 @@ _Attributes = tuple[FrozenDict[str, Any], FrozenDict[str, Any], tuple[str, ...]]
 
 
 def read_instruction(s: Scanner, names: dict[str, Instruction]) -> tuple[Instruction, int]:
-    """An instruction, and where its name stands. ``names`` are those before it; it is not put among them."""
+    """Return an instruction, and where its name stands. ``names`` are those before it; it is not put among them."""
     m = s.match(_INSTRUCTION)
     if m is None and not s.strict:
         m = s.match(_LABELLED)
@@ -100,7 +100,7 @@ def read_right_side(
 
 
 def _read_result_shape(s: Scanner) -> Shape | None:
-    """The shape before the opcode, or None where there is none and none is needed."""
+    """Return the shape before the opcode, or None where there is none and none is needed."""
     if _MAY_BE_SHAPE.match(s.text, s.pos):
         return read_shape(s)
     m = None if s.strict else _OPCODE.match(s.text, s.pos)
@@ -142,7 +142,9 @@ _GIVEN_SHAPES = frozenset(
 
 
 def _given_shape(opcode: str, shape: Shape, operands: list[Shape]) -> Shape:
-    """The shape of an operation that XLA gives one itself, whatever (but for its layouts) is written before it."""
+    """Return the shape of an operation that XLA gives one itself, whatever (but for its layouts) is written before
+    it.
+    """
     parts = shape.elements if isinstance(shape, TupleShape) else ()
     operand = operands[0] if operands else None
     match opcode:
@@ -195,7 +197,7 @@ def _read_operands(s: Scanner, names: dict[str, Instruction]) -> tuple[str, ...]
 
 
 def _read_operand(s: Scanner, names: dict[str, Instruction]) -> str:
-    """A name, perhaps with its shape before it; or an instruction, which gets a name."""
+    """Return a name, perhaps with its shape before it; or an instruction, which gets a name."""
     at = s.skip()
     shape = read_shape(s) if _HAS_SHAPE.match(s.text, s.pos) else None
     if not s.strict and _OPCODE.match(s.text, s.pos):
@@ -213,7 +215,7 @@ def _read_operand(s: Scanner, names: dict[str, Instruction]) -> str:
 
 
 def _read_nested(s: Scanner, names: dict[str, Instruction]) -> str:
-    """An instruction in the place of an operand."""
+    """Return an instruction in the place of an operand."""
     s.nested += 1
     if s.nested > MAX_DEPTH:
         s.error(f"instructions are nested deeper than {MAX_DEPTH} levels")

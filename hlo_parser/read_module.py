@@ -28,7 +28,7 @@ _SHAPED = regex(rf"{SPACE}(?:\(|[a-z]\w*+{SPACE}\[|b\()", re.ASCII)
 
 
 def read_module(text: str, *, strict: bool = False) -> Module:
-    """The module that the text describes. Raises HloParseError.
+    """Return the module that the text describes. Raises HloParseError.
 
     Read is what XLA reads: a module, also without its header line, or a single instruction. With ``strict`` only what
     XLA prints is: a module with a header, each instruction with its shape and a line to itself.
@@ -37,7 +37,7 @@ def read_module(text: str, *, strict: bool = False) -> Module:
 
 
 def read_modules(text: str, *, strict: bool = False) -> tuple[Module, ...]:
-    """The modules of a text in which each after the first begins with ``HloModule``. Raises HloParseError."""
+    """Return the modules of a text in which each after the first begins with ``HloModule``. Raises HloParseError."""
     s = _scanner(text, strict)
     s.several = True
     modules = [_read_any(s)]
@@ -110,12 +110,12 @@ def _read_computations(s: Scanner) -> dict[str, Computation]:
 
 
 def _read_single_instruction(s: Scanner) -> Module:
-    """An instruction alone: each operand that comes with a shape becomes a parameter of a module around it."""
+    """Return an instruction alone: each operand that comes with a shape becomes a parameter of a module around it."""
     names: dict[str, Instruction] = {}
     parameters: list[Instruction] = []
 
     def parameter(s: Scanner, names: dict[str, Instruction], shape: Shape) -> str | None:
-        """The name of an operand of that shape, made where it is not known; none may follow the shape."""
+        """Return the name of an operand of that shape, made where it is not known; none may follow the shape."""
         at = s.skip()
         name = f"_{len(parameters)}" if s.at(",") or s.at(")") else s.name("an operand")
         if name in names:
@@ -185,7 +185,7 @@ def _read_instructions(s: Scanner, owner: str) -> tuple[Instruction, ...]:
 
 
 def _read_inline_computation(s: Scanner) -> str:
-    """A computation that stands where its name would: read like the others, under a name that is free."""
+    """Return a computation that stands where its name would: read like the others, under a name that is free."""
     start = s.skip()
     s.depth += 1
     if s.depth > MAX_INLINE_DEPTH:

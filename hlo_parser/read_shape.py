@@ -146,7 +146,7 @@ def read_layout(s: Scanner) -> Layout:
 
 
 def _plain(text: str) -> str:
-    """The text without comments."""
+    """Return the text without comments."""
     return _COMMENT.sub(" ", text) if "/" in text else text
 
 

@@ -39,7 +39,7 @@ class MeshAxes:
     axes: tuple[AxisRef, ...]
 
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The device numbers of each group."""
+        """Return the device numbers of each group."""
         sizes = dict(self.mesh)
         numbers: Sequence[int] = range(math.prod(size for _, size in self.mesh))
         if self.devices is not None:
@@ -74,7 +74,7 @@ class MeshAxes:
 
 
 def _rows(values: tuple[int, ...], size: int) -> tuple[tuple[int, ...], ...]:
-    """The values in groups of so many."""
+    """Return the values in groups of so many."""
     return tuple(values[n : n + size] for n in range(0, len(values), size)) if size else ()
 
 
@@ -89,7 +89,7 @@ class ReplicaGroups:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The groups, in whichever notation they were written; empty for one group of all devices."""
+        """Return the groups, in whichever notation they were written; empty for one group of all devices."""
         if self.mesh is not None:
             return self.mesh.groups()
         if self.iota is not None:
@@ -103,7 +103,7 @@ class ReplicaGroups:
 
 
 def read_replica_groups(s: Scanner) -> ReplicaGroups | Verbatim:
-    """The groups, or their text in a notation not known here."""
+    """Return the groups, or their text in a notation not known here."""
     start = s.skip()
     if s.at("{"):
         return ReplicaGroups(read_list(s, read_ints, "replica groups"))

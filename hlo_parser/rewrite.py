@@ -23,7 +23,7 @@ def fresh_name(wanted: str, taken: Container[str]) -> str:
 
 
 def called(i: Instruction) -> tuple[str, ...]:
-    """Names of the computations an instruction calls, in the order of its attributes."""
+    """Return names of the computations an instruction calls, in the order of its attributes."""
     names: list[str] = []
     for key, value in i.attributes.items():
         if key in COMPUTATION_KEYS and not isinstance(value, Verbatim):
@@ -32,7 +32,7 @@ def called(i: Instruction) -> tuple[str, ...]:
 
 
 def rename(i: Instruction, names: Mapping[str, str], computations: Mapping[str, str] | None = None) -> Instruction:
-    """The instruction with its own name, those it reads and those it calls looked up in the mappings."""
+    """Return the instruction with its own name, those it reads and those it calls looked up in the mappings."""
     attributes: Mapping[str, Any] = i.attributes
     if computations and any(name in computations for name in called(i)):
         changed: dict[str, Any] = dict(attributes)
@@ -53,20 +53,22 @@ def rename(i: Instruction, names: Mapping[str, str], computations: Mapping[str, 
 
 
 def map_instructions(module: Module, visit: Callable[[Computation, Instruction], Instruction]) -> Module:
-    """The module with every instruction replaced by what ``visit`` returns for it (itself, to keep it)."""
+    """Return the module with every instruction replaced by what ``visit`` returns for it (itself, to keep it)."""
     return replace(module, computations=tuple(
         replace(c, instructions=tuple(visit(c, i) for i in c)) for c in module.computations
     ))  # fmt: skip
 
 
 def replace_computation(module: Module, new: Computation) -> Module:
-    """The module with ``new`` in place of the computation of its name. Raises KeyError if there is none."""
+    """Return the module with ``new`` in place of the computation of its name. Raises KeyError if there is none."""
     module.computation(new.name)
     return replace(module, computations=tuple(new if c.name == new.name else c for c in module.computations))
 
 
 def replace_uses(c: Computation, old: str, new: str) -> Computation:
-    """All that reads ``old`` reads ``new``; the root too, if ``old`` was it. ``new`` must come before those readers."""
+    """Make all that reads ``old`` read ``new``, and ``new`` the root if ``old`` was. ``new`` must come before those
+    readers.
+    """
     was_root = c[old].is_root
     c[new]  # must exist
 
@@ -78,7 +80,9 @@ def replace_uses(c: Computation, old: str, new: str) -> Computation:
 
 
 def replace_instruction(c: Computation, old: str, new: Iterable[Instruction]) -> Computation:
-    """The instructions ``new`` in place of ``old``; the last of them takes over its readers and its being root."""
+    """Return the instructions ``new`` in place of ``old``; the last of them takes over its readers and its being
+    root.
+    """
     news = list(new)
     last = news[-1].name
     news[-1] = replace(news[-1], is_root=c[old].is_root)
@@ -105,7 +109,9 @@ _LASTING = frozenset(
 
 
 def clone(module: Module, name: str, new_name: str | None = None) -> tuple[Module, str]:
-    """The module with a copy of a computation before the original, and the copy's name; both call the same others."""
+    """Return the module with a copy of a computation before the original, and the copy's name; both call the same
+    others.
+    """
     name_of_copy = fresh_name(new_name or f"{name}.clone", {c.name for c in module.computations})
     computations: list[Computation] = []
     for c in module.computations:
@@ -130,7 +136,7 @@ def remove_unused_computations(module: Module) -> Module:
 
 
 def inline(module: Module, computation: str, instruction: str) -> Module:
-    """The module with a fusion or call replaced by the instructions of what it calls.
+    """Return the module with a fusion or call replaced by the instructions of what it calls.
 
     The called computation itself stays (see ``remove_unused_computations``). Raises ValueError for other operations.
     """

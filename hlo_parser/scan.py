@@ -58,7 +58,7 @@ _CLOSERS = {"(": ")", "{": "}", "[": "]"}
 
 
 def unescape(text: str) -> str:
-    """A string's content without C escapes. Octal and hexadecimal escapes are bytes of UTF-8."""
+    """Return a string's content without C escapes. Octal and hexadecimal escapes are bytes of UTF-8."""
     if "\\" not in text:
         return text
 
@@ -136,11 +136,11 @@ class Scanner:
             self.expected(repr(token) + (f" {why}" if why else ""))
 
     def at(self, token: str) -> bool:
-        """Whether ``token`` comes next."""
+        """Return whether ``token`` comes next."""
         return self.text.startswith(token, self.skip())
 
     def name(self, what: str) -> str:
-        """An identifier, with or without ``%``; without, XLA takes a colon right behind it for a part of it."""
+        """Return an identifier, with or without ``%``; without, XLA takes a colon right behind it for a part of it."""
         m = self.match(_NAME)
         if m is None:
             self.expected(what)
@@ -177,11 +177,13 @@ class Scanner:
         return unescape(text)
 
     def _around(self, pos: int) -> str:
-        """The text at a place, short enough for a message."""
+        """Return the text at a place, short enough for a message."""
         return repr(self.text[pos : pos + 20].split("\n")[0])
 
     def verbatim(self) -> Verbatim:
-        """A value of unknown meaning: all up to the next comma or line end outside brackets, strings and comments."""
+        """Return a value of unknown meaning: all up to the next comma or line end outside brackets, strings and
+        comments.
+        """
         start = self.skip()
         open_brackets: list[tuple[str, int]] = []
         while m := _PIECE.match(self.text, self.pos):

@@ -68,7 +68,7 @@ class ArrayShape:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the elements, packed where the layout packs them, else at least a byte each."""
+        """Return bytes of the elements, packed where the layout packs them, else at least a byte each."""
         bits = self.layout.element_bits if self.layout is not None and self.layout.element_bits else 0
         return -(-self.size * (bits or max(8, ELEMENT_TYPES[self.dtype].bits)) // 8)
 
@@ -126,7 +126,7 @@ Shape = ArrayShape | TupleShape | TokenShape | OpaqueShape | BufferShape
 
 
 def part(shape: Shape, index: tuple[int, ...]) -> Shape | None:
-    """The part of nested tuples at an index; None where there is none."""
+    """Return the part of nested tuples at an index; None where there is none."""
     for n in index:
         if not (isinstance(shape, TupleShape) and 0 <= n < len(shape.elements)):
             return None
@@ -135,8 +135,8 @@ def part(shape: Shape, index: tuple[int, ...]) -> Shape | None:
 
 
 def compatible(a: Shape, b: Shape) -> bool:
-    """Whether two shapes are one but for layouts and for which dimensions are dynamic: all that XLA asks of a shape
-    that is written a second time."""
+    """Return whether two shapes are one but for layouts and for which dimensions are dynamic: all that XLA asks of a
+    shape that is written a second time."""
     return a is b or _static(a) == _static(b)
 
 
@@ -153,7 +153,7 @@ def _static(shape: Shape) -> Shape:
 
 
 def with_default_layout(shape: Shape) -> Shape:
-    """The shape with the last dimension as the fastest in each array."""
+    """Return the shape with the last dimension as the fastest in each array."""
     match shape:
         case ArrayShape():
             layout = Layout(tuple(reversed(range(shape.rank)))) if shape.rank else None
@@ -165,7 +165,7 @@ def with_default_layout(shape: Shape) -> Shape:
 
 
 def without_layout(shape: Shape) -> Shape:
-    """The logical shape: what remains when layouts are dropped."""
+    """Return the logical shape: what remains when layouts are dropped."""
     match shape:
         case ArrayShape():
             return shape if shape.layout is None else ArrayShape(shape.dtype, shape.dims, None, shape.dynamic)

@@ -32,7 +32,9 @@ class FrozenDict(dict[K, V]):
 
 
 def transposed(values: Sequence[int], dims: Sequence[int], order: Sequence[int]) -> Iterator[int]:
-    """The row-major values of an array of ``dims``, row-major in the order of dimensions given: numpy's transpose."""
+    """Return the row-major values of an array of ``dims``, row-major in the order of dimensions given: numpy's
+    transpose.
+    """
     strides = [math.prod(dims[d + 1 :]) for d in range(len(dims))]
     places = [0]
     for d in order:

@@ -14,7 +14,7 @@ _ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'"
 
 
 def quote(text: str) -> str:
-    """A string in quotes, escaped as C does; bytes outside ASCII in octal."""
+    """Return a string in quotes, escaped as C does; bytes outside ASCII in octal."""
     escaped = text.translate(_ESCAPES)
     if escaped.isascii() and escaped.isprintable():
         return f'"{escaped}"'

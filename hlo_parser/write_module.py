@@ -34,7 +34,7 @@ def write_operands(i: Instruction) -> str:
 
 
 def write_instruction(i: Instruction) -> str:
-    """One line, without indentation."""
+    """Return one line, without indentation."""
     parts = [f"{'ROOT ' if i.is_root else ''}%{i.name} = {i.shape} {i.opcode}({write_operands(i)})"]
     last: list[str] = []
     for key, value in i.attributes.items():
@@ -47,7 +47,7 @@ def write_instruction(i: Instruction) -> str:
 
 
 def write_computation(c: Computation) -> str:
-    """The computation with its signature, instructions indented by two."""
+    """Return the computation with its signature, instructions indented by two."""
     parameters = ", ".join(f"{p.name}: {without_layout(p.shape)}" for p in c.parameters)
     head = f"{'ENTRY ' if c.is_entry else ''}%{c.name} ({parameters}) -> {without_layout(c.root.shape)} {{"
     tail = "}" if c.execution_thread == "main" else f"}}, execution_thread={quote(c.execution_thread)}"
@@ -80,7 +80,7 @@ def write_stack_frames(tables: StackFrames) -> str:
 
 
 def write_module(module: Module) -> str:
-    """The whole text."""
+    """Return the whole text."""
     head = ", ".join([f"HloModule {module.name}", *(write_attribute(k, v) for k, v in module.attributes.items())])
     tables = [write_stack_frames(module.stack_frames)] if module.stack_frames else []
     return "\n\n".join([head, *tables, *map(write_computation, module.computations)]) + "\n\n"

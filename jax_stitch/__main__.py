@@ -40,7 +40,7 @@ OK, INTERRUPTED = 0, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Run one command.
 
     Returns its exit status: 0, 1 if it failed (or results disagree), 2 if it was asked for wrongly or something that it
     needs is not installed. Says what went wrong in at most three lines; ``--traceback`` shows the traceback besides.
@@ -187,7 +187,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _show_page(options: argparse.Namespace, shown: Plan | PlanDiff) -> None:
-    """Writes the page where one was asked for, and opens it."""
+    """Write the page where one was asked for, and opens it."""
     if options.html is None and not options.open:
         return
     path = options.html or Path(tempfile.mkdtemp(prefix="jax-stitch-")) / "plan.html"

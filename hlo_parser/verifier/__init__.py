@@ -11,7 +11,7 @@ __all__ = ["Fault", "verify"]
 
 
 def verify(module: Module) -> list[Fault]:
-    """Every fault of the module, in the order of its text; empty where it is well formed.
+    """Return every fault of the module, in the order of its text; empty where it is well formed.
 
     Names are unique and resolve, nothing depends on itself, each operation has the operands, attributes and shapes it
     needs, and each computation is called with the parameters it has. Layouts are not compared, and operations this

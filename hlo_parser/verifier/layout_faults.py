@@ -40,7 +40,7 @@ def _ends(module: Module, c: Computation, i: Instruction) -> Iterator[tuple[str,
 
 
 def _agree(a: Shape, b: Shape) -> bool:
-    """Whether the dimensions are in the same order wherever both sides have a layout."""
+    """Return whether the dimensions are in the same order wherever both sides have a layout."""
     if isinstance(a, TupleShape) and isinstance(b, TupleShape):
         return all(_agree(x, y) for x, y in zip(a.elements, b.elements, strict=False))
     if isinstance(a, ArrayShape) and isinstance(b, ArrayShape) and a.layout is not None and b.layout is not None:

@@ -139,7 +139,7 @@ def _ragged_dot(op: Operation) -> None:
 
 
 def windowed_size(size: int, w: WindowDim) -> int:
-    """How many positions a window takes along a dimension."""
+    """Return how many positions a window takes along a dimension."""
     dilated = max(size - 1, 0) * w.base_dilation + min(size, 1) + w.pad_low + w.pad_high
     reach = (w.size - 1) * w.window_dilation + 1
     return 0 if dilated < reach or w.size == 0 else (dilated - reach) // w.stride + 1

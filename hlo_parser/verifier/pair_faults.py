@@ -23,7 +23,7 @@ _ENDS = {
 
 
 def pair_faults(c: Computation) -> Iterator[Fault]:
-    """Ends without a beginning, and beginnings with no end or several."""
+    """End without a beginning, and beginnings with no end or several."""
     if all(i.opcode not in _STARTS and i.opcode not in _ENDS for i in c):
         return
     readers = users(c)

@@ -49,7 +49,7 @@ class Operation:
         return key in self.instruction.attributes
 
     def get(self, key: str, default: Any = None) -> Any:
-        """An attribute's value. Raises NotJudged if it is kept verbatim."""
+        """Return an attribute's value. Raises NotJudged if it is kept verbatim."""
         value = self.instruction.attributes.get(key, default)
         if isinstance(value, Verbatim):
             raise NotJudged
@@ -118,7 +118,7 @@ def result(c: Computation) -> Shape:
 
 
 def without_dynamic(shape: Shape) -> Shape:
-    """The shape with bounds for sizes."""
+    """Return the shape with bounds for sizes."""
     match shape:
         case ArrayShape():
             return ArrayShape(shape.dtype, shape.dims, shape.layout) if shape.dynamic else shape

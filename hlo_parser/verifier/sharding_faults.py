@@ -44,7 +44,7 @@ def sharding_fault(sharding: Sharding, shape: Shape, devices: int) -> str:
 
 
 def _leaves(shape: Shape) -> list[Shape]:
-    """The parts of nested tuples that are none; XLA counts an empty tuple as one."""
+    """Return the parts of nested tuples that are none; XLA counts an empty tuple as one."""
     if not isinstance(shape, TupleShape):
         return [shape]
     return [leaf for element in shape.elements for leaf in _leaves(element)] or [shape]

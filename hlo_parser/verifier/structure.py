@@ -73,7 +73,7 @@ def _computation_faults(c: Computation) -> Iterator[Fault]:
 
 
 def _cycle(edges: dict[str, set[str]]) -> list[str]:
-    """Nodes of some cycle, the first again at the end; empty where there is none."""
+    """Return nodes of some cycle, the first again at the end; empty where there is none."""
     done: set[str] = set()
     for start in edges:
         path: dict[str, Iterator[str]] = {start: iter(sorted(edges[start]))} if start not in done else {}

@@ -38,12 +38,12 @@ Binding = tuple[Dim, ...]
 
 
 def inner(size: int) -> Dim:
-    """A dimension that runs wholly inside the row."""
+    """Return a dimension that runs wholly inside the row."""
     return (Factor(size),) if size != 1 else ()
 
 
 def rows_of(dims: Sequence[int], row_dims: Sequence[int]) -> Binding:
-    """The split whose rows are the dimensions ``row_dims`` of an array, numbered row-major in the order of the
+    """Return the split whose rows are the dimensions ``row_dims`` of an array, numbered row-major in the order of the
     dimensions.
     """
     strides: dict[int, int] = {}
@@ -71,8 +71,8 @@ def _tidy(factors: Sequence[Factor]) -> Dim:
 
 
 def covers(binding: Binding, rows: int) -> bool:
-    """Whether the value has one set of elements for each of ``rows`` rows: its row factors are the digits of the row
-    number, each once.
+    """Return whether the value has one set of elements for each of ``rows`` rows: its row factors are the digits of the
+    row number, each once.
     """
     digits = sorted((f.stride, f.size) for dim in binding for f in dim if f.stride is not None)
     covered = 1
@@ -84,17 +84,19 @@ def covers(binding: Binding, rows: int) -> bool:
 
 
 def is_uniform(binding: Binding) -> bool:
-    """Whether all rows have the same value."""
+    """Return whether all rows have the same value."""
     return all(f.stride is None for dim in binding for f in dim)
 
 
 def inner_sizes(binding: Binding) -> tuple[int, ...]:
-    """The sizes of the factors inside the row, major to minor."""
+    """Return the sizes of the factors inside the row, major to minor."""
     return tuple(f.size for dim in binding for f in dim if f.stride is None)
 
 
 def index_of(binding: Binding, row: Expr, position: Expr) -> tuple[Expr, ...]:
-    """The value's index in row ``row`` at place ``position`` of its inner domain (row-major over ``inner_sizes``)."""
+    """Return the value's index in row ``row`` at place ``position`` of its inner domain (row-major over
+    ``inner_sizes``).
+    """
     remaining = prod(inner_sizes(binding))
     index: list[Expr] = []
     for dim in binding:
@@ -111,8 +113,8 @@ def index_of(binding: Binding, row: Expr, position: Expr) -> tuple[Expr, ...]:
 
 
 def position_in(binding: Binding, row: Expr, index: Sequence[Expr]) -> Expr | None:
-    """The inverse of ``index_of``: the place of ``index`` in the inner domain, or ``None`` where it may lie in another
-    row.
+    """Return the inverse of ``index_of``: the place of ``index`` in the inner domain, or ``None`` where it may lie in
+    another row.
     """
     position: Expr = const(0)
     for dim, i in zip(binding, index, strict=True):
@@ -128,8 +130,8 @@ def position_in(binding: Binding, row: Expr, index: Sequence[Expr]) -> Expr | No
 
 
 def regroup(binding: Binding, dims: Sequence[int]) -> Binding | None:
-    """The binding of the same elements in row-major order under other dimensions (reshape); ``None`` if a factor cannot
-    be cut there.
+    """Return the binding of the same elements in row-major order under other dimensions (reshape); ``None`` if a factor
+    cannot be cut there.
     """
     pending = [f for dim in binding for f in dim][::-1]
     regrouped: list[Dim] = []
@@ -159,7 +161,7 @@ def _has_rows(dim: Dim) -> bool:
 
 
 def _moved_inside(binding: Binding, dims: Sequence[int], others: Sequence[int]) -> Binding | None:
-    """The binding where dimensions whose size differs, or whose elements move, must run inside the row."""
+    """Return the binding where dimensions whose size differs, or whose elements move, must run inside the row."""
     moved: list[Dim] = []
     for dim, size, moves in zip(binding, dims, others, strict=True):
         if moves and _has_rows(dim):
@@ -189,7 +191,7 @@ RANK_KEEPING_MOVES = frozenset({"slice", "pad", "reverse", "concatenate", "dynam
 
 
 def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | None:
-    """The binding of operand ``k`` that matches ``binding`` of the node; ``None`` where none does."""
+    """Return the binding of operand ``k`` that matches ``binding`` of the node; ``None`` where none does."""
     operand = graph[node.operands[k]]
     if operand.op == "sort" and node.op == "get-tuple-element":
         return binding
@@ -230,7 +232,7 @@ def to_operand(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | 
 
 
 def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | None:
-    """The binding of the node that matches ``binding`` of its operand ``k``; ``None`` where none does.
+    """Return the binding of the node that matches ``binding`` of its operand ``k``; ``None`` where none does.
 
     A ``reduce`` over row factors loses them: its binding then covers fewer rows than there are.
     """
@@ -268,8 +270,8 @@ def to_result(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | N
 
 
 def admits(graph: Graph, node: Node, binding: Binding) -> bool:
-    """Whether rows can compute their own parts of a node under this binding: what is sorted or scanned lies inside the
-    row, and of a sort nothing else. Users of a node do not know that when they ask for its elements.
+    """Return whether rows can compute their own parts of a node under this binding: what is sorted or scanned lies
+    inside the row, and of a sort nothing else. Users of a node do not know that when they ask for its elements.
     """
     if node.op == "get-tuple-element":
         return admits(graph, graph[node.operands[0]], binding)
@@ -279,7 +281,9 @@ def admits(graph: Graph, node: Node, binding: Binding) -> bool:
 
 
 def _scanned_inside(graph: Graph, node: Node, k: int, binding: Binding) -> Binding | None:
-    """The binding of a scan's result or operand that matches the other's: the same, with what is scanned inside."""
+    """Return the binding of a scan's result or operand that matches the other's: the same, with what is scanned
+    inside.
+    """
     scan = scan_of(graph, node)
     if scan is None or k or _has_rows(binding[scan.dimension]):
         return None
@@ -287,7 +291,7 @@ def _scanned_inside(graph: Graph, node: Node, k: int, binding: Binding) -> Bindi
 
 
 def _sorted_inside(graph: Graph, node: Node, binding: Binding) -> Binding | None:
-    """The binding of a sort's results and operands alike: what is sorted is all that is inside the row."""
+    """Return the binding of a sort's results and operands alike: what is sorted is all that is inside the row."""
     sort = sort_of(graph, node)
     assert sort is not None
     alone = all((not inner_sizes((dim,))) == (d != sort.dimension) for d, dim in enumerate(binding))
@@ -309,7 +313,7 @@ def _product_dims(graph: Graph, node: Node, k: int) -> tuple[int | None, ...]:
 
 
 def result_dims(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The dimensions of a node's result; of a variadic reduce, those that all its results share."""
+    """Return the dimensions of a node's result; of a variadic reduce, those that all its results share."""
     if isinstance(node.type, TensorType):
         return node.type.dims
     first = node.type.elements[0]  # type: ignore[union-attr]

@@ -28,7 +28,7 @@ def counts(
     computed: Collection[Element],
     operands: Callable[[Element], Iterable[Access]] | None = None,
 ) -> Counter[Element]:
-    """How often each element is written, up to ``MOST`` + 1, in a text that computes ``starts``. It computes
+    """Return how often each element is written, up to ``MOST`` + 1, in a text that computes ``starts``. It computes
     ``computed``, and finds the rest ready.
 
     ``operands`` says what an element reads, where the graph alone does not. Time is linear in the elements.
@@ -63,7 +63,9 @@ def _before_what_they_read(
     below: dict[Element, list[Access]],
     operands: Callable[[Element], Iterable[Access]],
 ) -> list[Element]:
-    """The elements below ``starts``, each before all that it reads; fills ``below`` with what each reads inside."""
+    """Return the elements below ``starts``, each before all that it reads; fills ``below`` with what each reads
+    inside.
+    """
     done: list[Element] = []
     waiting = list(starts)
     while waiting:

@@ -49,7 +49,9 @@ MOVES = frozenset(
 
 
 def reads(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
-    """The operand elements that element ``index`` of ``node`` reads, for elementwise operations and ``MOVES``."""
+    """Return the operand elements that element ``index`` of ``node`` reads, for elementwise operations and
+    ``MOVES``.
+    """
     match node.op:
         case "broadcast":
             return (Read(0, tuple(index[d] for d in node.attributes.get("dimensions", ()))),)
@@ -119,7 +121,7 @@ def _pad(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
 def _start(
     graph: Graph, node: Node, name: str, source: tuple[int, Index], high: int
 ) -> tuple[Expr, tuple[tuple[str, int, Index], ...]]:
-    """A start index that is data, clamped to ``[0, high]``: an expression where it is known, else a variable."""
+    """Return a start index that is data, clamped to ``[0, high]``: an expression where it is known, else a variable."""
     operand, at = source
     known = value_of(graph, graph[node.operands[operand]], at)
     if known is not None and known.low >= 0 and known.high <= high:
@@ -235,7 +237,7 @@ says) in ``[0, trips)``.
 
 
 def _known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
-    """The outcome of a comparison of index expressions, where their ranges tell it."""
+    """Return the outcome of a comparison of index expressions, where their ranges tell it."""
     if node.op in ("broadcast", "reshape"):
         (read,) = reads(graph, node, tuple(index))
         return _known_choice(graph, graph[node.operands[0]], read.index)

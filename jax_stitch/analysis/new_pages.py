@@ -15,15 +15,15 @@ from jax_stitch.graph.opcodes import IN_PLACE
 
 
 def saved_on_new_pages(size: int, device: Device) -> float:
-    """Seconds of a call that our kernel saves where it is the first to write a result of so many bytes, whose memory no
-    argument had.
+    """Return seconds of a call that our kernel saves where it is the first to write a result of so many bytes, whose
+    memory no argument had.
     """
     least, seconds = device.target.new_pages
     return seconds * size if size >= least else 0.0
 
 
 def saved_on_results(graph: Graph, nodes: Collection[int], device: Device) -> float:
-    """The same for all results that nodes of a kernel are the first to write."""
+    """Return the same for all results that nodes of a kernel are the first to write."""
     if not device.target.new_pages[1]:
         return 0.0
     saved = ((i, saved_on_new_pages(node_bytes(graph[i]), device)) for i in nodes)
@@ -31,8 +31,8 @@ def saved_on_results(graph: Graph, nodes: Collection[int], device: Device) -> fl
 
 
 def _is_new(graph: Graph, i: int, nodes: Collection[int]) -> bool:
-    """Whether a value is a result in new memory, or what is made of it in its place is one. The other ``nodes`` of its
-    kernel may read it.
+    """Return whether a value is a result in new memory, or what is made of it in its place is one. The other ``nodes``
+    of its kernel may read it.
     """
     while i not in graph.result_set:
         readers = [u for u in graph.users[i] if u not in nodes]

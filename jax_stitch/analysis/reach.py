@@ -8,7 +8,7 @@ from jax_stitch.graph.model import Graph
 
 
 def bits(ids: Collection[int]) -> int:
-    """A set of ids as a bitset."""
+    """Return a set of ids as a bitset."""
     bitset = 0
     for i in ids:
         bitset |= 1 << i
@@ -19,7 +19,7 @@ _PLACES = tuple(tuple(k for k in range(8) if byte >> k & 1) for byte in range(25
 
 
 def members_of(bitset: int) -> Iterator[int]:
-    """The ids in a bitset, ascending.
+    """Yield the ids in a bitset, ascending.
 
     By bytes from the lowest id on: bit by bit, each would take time that grows with the graph.
     """
@@ -34,8 +34,8 @@ def members_of(bitset: int) -> Iterator[int]:
 
 
 def contracted_order(graph: Graph, head: Sequence[int]) -> Iterator[int]:
-    """The heads of groups in topological order, where each group counts as a single node (Kahn). ``head[i]`` is the
-    head of node ``i``'s group. ``AssertionError`` where groups depend on each other in a cycle.
+    """Yield the heads of groups in topological order, where each group counts as a single node (Kahn). ``head[i]`` is
+    the head of node ``i``'s group. ``AssertionError`` where groups depend on each other in a cycle.
     """
     heads = sorted(set(head))
     waiting: dict[int, set[int]] = {h: set() for h in heads}
@@ -119,7 +119,9 @@ class Reach:
             self._after[h] = after
 
     def contracted(self, group: Collection[int]) -> Reach:
-        """The same with a further group, which may hold whole groups; convex, or ``AssertionError`` is raised."""
+        """Return the same with a further group, which may hold whole groups; convex, or ``AssertionError`` is
+        raised.
+        """
         heads = {self._head[i] for i in group}
         if len(heads) == 1:
             return self
@@ -154,7 +156,7 @@ class Reach:
         return new
 
     def bits_of(self, i: int) -> int:
-        """The group of a node, or the node alone, as a bitset."""
+        """Return the group of a node, or the node alone, as a bitset."""
         return self._bits(self._head[i])
 
     def _bits(self, h: int) -> int:
@@ -184,11 +186,13 @@ class Reach:
         return after
 
     def connected(self, a: Collection[int], b: Collection[int]) -> bool:
-        """Whether some node of one set depends on some node of the other."""
+        """Return whether some node of one set depends on some node of the other."""
         return bool((self.all_after(a) | self.all_before(a)) & bits(b))
 
     def is_convex(self, group: Collection[int]) -> bool:
-        """Whether nothing outside a group, and outside the groups it touches, stands between two of its nodes."""
+        """Return whether nothing outside a group, and outside the groups it touches, stands between two of its
+        nodes.
+        """
         mask = 0
         for h in {self._head[i] for i in group}:
             mask |= self._bits(h)

@@ -37,12 +37,12 @@ def directions(graph: Graph, nodes: Collection[int]) -> dict[int, frozenset[bool
 
 
 def of_operands(node: Node, known: dict[int, frozenset[bool]]) -> frozenset[bool]:
-    """The directions of all operands together."""
+    """Return the directions of all operands together."""
     return frozenset(way for o in node.operands for way in known.get(o, ()))
 
 
 def misplaced(graph: Graph, nodes: Collection[int], by_place: Iterable[int]) -> set[int]:
-    """Nodes that no pass over a row could compute: those of both directions, and reductions and sorts of what is
+    """Return nodes that no pass over a row could compute: those of both directions, and reductions and sorts of what is
     scanned whose results are kept ``by_place``: those across rows, and those that leave a row several places.
     """
     if scans(graph).isdisjoint(nodes):

@@ -19,7 +19,7 @@ def _array_bytes(t: TensorType) -> int:
 
 
 def is_of_one_number(graph: Graph, i: int) -> bool:
-    """Whether an array has the same number everywhere."""
+    """Return whether an array has the same number everywhere."""
     node = graph[i]
     if node.op != "broadcast":
         return False

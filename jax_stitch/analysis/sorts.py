@@ -17,8 +17,8 @@ INDEX = 4
 
 
 def offsets(graph: Graph, node: Node, rows: int) -> tuple[tuple[int, ...], int]:
-    """Where the arrays of a sort's fields start in shared memory, in bytes, for so many rows at a time: then that of
-    the places, where it is stable. And the bytes of all.
+    """Return where the arrays of a sort's fields start in shared memory, in bytes, for so many rows at a time: then
+    that of the places, where it is stable. And the bytes of all.
     """
     sort = sort_of(graph, node)
     assert sort is not None
@@ -36,8 +36,8 @@ def shared_bytes(graph: Graph, nodes: Iterable[int]) -> int:
 
 
 def refused(graph: Graph, device: Device) -> dict[int, str]:
-    """The sorts that stay with XLA, and why: of rows that are too long, two of which have to fit into a block; on a CPU
-    of plain numbers besides.
+    """Return the sorts that stay with XLA, and why: of rows that are too long, two of which have to fit into a block;
+    on a CPU of plain numbers besides.
     """
     reasons: dict[int, str] = {}
     for node in graph.nodes:
@@ -60,7 +60,7 @@ LONGEST_ON_CPU = 1 << 15
 
 
 def _is_of_plain_numbers(node: Node) -> bool:
-    """Whether one array is put in order by a single comparison, as integers are: XLA's CPU compiler then calls a
+    """Return whether one array is put in order by a single comparison, as integers are: XLA's CPU compiler then calls a
     library's sort in place of one that calls back to compare.
     """
     compared = [n.op for n in node.graphs["to_apply"].nodes if n.op != "parameter"]
@@ -68,5 +68,5 @@ def _is_of_plain_numbers(node: Node) -> bool:
 
 
 def _width(node: Node) -> int:
-    """Bytes of an element as it is computed: halves are floats."""
+    """Return bytes of an element as it is computed: halves are floats."""
     return max(ELEMENT_TYPES[node.tensor.dtype].numpy.itemsize, 4 if node.tensor.dtype in ("f16", "bf16") else 1)

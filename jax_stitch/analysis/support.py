@@ -60,19 +60,19 @@ MAX_CONSTANT = 64
 
 
 def is_rematerializable(node: Node) -> bool:
-    """Whether a value costs nothing to compute again: it is part of every kernel that uses it."""
+    """Return whether a value costs nothing to compute again: it is part of every kernel that uses it."""
     if node.op == "iota":
         return True
     return node.op == "constant" and node.literal is not None and node.literal.size <= MAX_CONSTANT
 
 
 def is_computed(type: NodeType) -> bool:
-    """Whether kernels compute values of a type: arrays of real numbers."""
+    """Return whether kernels compute values of a type: arrays of real numbers."""
     return isinstance(type, TensorType) and type.dtype in DTYPES
 
 
 def is_view(node: Node) -> bool:
-    """Whether a value is its operand under another name or shape, for which XLA runs nothing."""
+    """Return whether a value is its operand under another name or shape, for which XLA runs nothing."""
     return not node.kernel and node.op in ("reshape", "transpose")
 
 
@@ -80,7 +80,7 @@ _reasons: WeakKeyDictionary[Graph, dict[int, tuple[Node, str | None]]] = WeakKey
 
 
 def reason_unsupported(graph: Graph, node: Node) -> str | None:
-    """Why a node cannot be part of a stitched kernel, or ``None`` where it can."""
+    """Return why a node cannot be part of a stitched kernel, or ``None`` where it can."""
     reasons = _reasons.get(graph)
     if reasons is None:
         reasons = _reasons[graph] = {}
@@ -122,8 +122,8 @@ def _reason_unsupported(graph: Graph, node: Node) -> str | None:
 
 
 def reason_left(graph: Graph, node: Node) -> str | None:
-    """Why a node cannot be part of a kernel in which lanes go over rows, or ``None`` where it can: scans and sorts
-    besides.
+    """Return why a node cannot be part of a kernel in which lanes go over rows, or ``None`` where it can: scans and
+    sorts besides.
     """
     if node.op == "get-tuple-element" and graph[node.operands[0]].op == "sort":
         return reason_left(graph, graph[node.operands[0]])
@@ -137,7 +137,7 @@ def reason_left(graph: Graph, node: Node) -> str | None:
 
 
 def is_library(graph: Graph, node: Node) -> bool:
-    """Whether a node is a call that no kernel of ours can take the place of."""
+    """Return whether a node is a call that no kernel of ours can take the place of."""
     return node.op in LIBRARY and reason_left(graph, node) is not None
 
 

@@ -11,7 +11,7 @@ from jax_stitch.indices.expr import Expr, delinearize
 
 
 def steps_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The sizes of what one element of a reduction or product runs over."""
+    """Return the sizes of what one element of a reduction or product runs over."""
     dims = graph[node.operands[0]].tensor.dims
     name = "dimensions" if node.op == "reduce" else "lhs_contracting_dims"
     return tuple(dims[d] for d in node.attributes.get(name, ()))
@@ -23,8 +23,8 @@ def step_count(graph: Graph, i: int) -> int:
 
 
 def terms_of(graph: Graph, node: Node, index: Index, step: Expr) -> list[Element]:
-    """The operand elements that a step of element ``index`` of a reduction or product reads, the operands in order; the
-    step counts over ``steps_of``, row-major.
+    """Return the operand elements that a step of element ``index`` of a reduction or product reads, the operands in
+    order; the step counts over ``steps_of``, row-major.
     """
     places = delinearize(step, steps_of(graph, node))
     a = node.attributes

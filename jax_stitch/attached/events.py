@@ -18,7 +18,7 @@ _L2_BYTES = 38
 
 
 def elapsed(launch: Callable[[], None], seconds: float, *, cold: bool = True) -> list[float]:
-    """Seconds of a launch, for each of as many rounds as fit ``seconds``, and at least ``LEAST_ROUNDS``.
+    """Return seconds of a launch, for each of as many rounds as fit ``seconds``, and at least ``LEAST_ROUNDS``.
 
     ``cold``: before each, memory of twice the size of the level-2 cache is written. That also keeps the GPU busy while
     the host comes after with the launch, so that no gap is measured.
@@ -41,7 +41,7 @@ def elapsed(launch: Callable[[], None], seconds: float, *, cold: bool = True) ->
 
 
 def copy_bandwidth(size: int, seconds: float = 0.2) -> float:
-    """Bytes read and written per second by the driver's own copy of ``size`` bytes, from cold memory."""
+    """Return bytes read and written per second by the driver's own copy of ``size`` bytes, from cold memory."""
     source, target = (cupy().empty(size, np.uint8) for _ in range(2))
     return 2 * size / min(elapsed(lambda: target.data.copy_from_device_async(source.data, size), seconds))
 

@@ -34,13 +34,13 @@ class Function(Struct, frozen=True):
         self.handle(grid, block, arguments, shared_mem=self.shared_bytes, **more)
 
     def blocks_per_multiprocessor(self) -> int:
-        """How many the driver puts on one at a time, as it counts itself."""
+        """Return how many the driver puts on one at a time, as it counts itself."""
         counted = cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
         return int(counted(self.handle.ptr, self.block, self.shared_bytes))
 
 
 def load(code: str | bytes, name: str, grid: int, block: int, shared_bytes: int, waits: bool, cluster: int) -> Function:
-    """A kernel from its PTX or machine code, ready to launch on CuPy's current device.
+    """Return a kernel from its PTX or machine code, ready to launch on CuPy's current device.
 
     Raises ``CupyMissing``, and what CuPy raises where the driver does not take the code.
     """

@@ -6,16 +6,16 @@ from jax_stitch.attached.provided import cupy
 
 
 def attribute(number: int, ordinal: int = 0) -> int:
-    """Raises ``CupyMissing``, and ``RuntimeError`` where the driver does not answer."""
+    """Raise ``CupyMissing``, and ``RuntimeError`` where the driver does not answer."""
     return int(cupy().cuda.runtime.deviceGetAttribute(number, ordinal))
 
 
 def total_memory(ordinal: int = 0) -> int:
-    """Bytes. Raises as ``attribute`` does."""
+    """Return bytes. Raises as ``attribute`` does."""
     return int(cupy().cuda.runtime.getDeviceProperties(ordinal)["totalGlobalMem"])
 
 
 def driver_version() -> tuple[int, int]:
-    """The CUDA version that the driver is of; (0, 0) where there is none. Raises ``CupyMissing``."""
+    """Return the CUDA version that the driver is of; (0, 0) where there is none. Raises ``CupyMissing``."""
     version = int(cupy().cuda.runtime.driverGetVersion())
     return version // 1000, version % 1000 // 10

@@ -14,7 +14,7 @@ class CupyMissing(UserError, RuntimeError):
 
 @functools.cache
 def cupy() -> Any:
-    """The module. Raises ``CupyMissing``."""
+    """Return the module. Raises ``CupyMissing``."""
     try:
         import cupy as module
     except Exception as error:  # Its own parts may lack a library of CUDA's, which it says in several ways.
@@ -27,7 +27,7 @@ def cupy() -> Any:
 
 
 def is_usable() -> bool:
-    """Whether CuPy is there and sees a GPU."""
+    """Return whether CuPy is there and sees a GPU."""
     try:
         return bool(cupy().cuda.is_available())
     except Exception:  # Whatever is wrong with it: it is not needed to run a program.

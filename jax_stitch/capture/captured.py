@@ -13,7 +13,7 @@ class Captured(Protocol):
 
     @property
     def name(self) -> str:
-        """The function's."""
+        """Return the function's."""
 
     @property
     def device(self) -> Device:
@@ -21,7 +21,7 @@ class Captured(Protocol):
 
     @property
     def text(self) -> str:
-        """The HLO that is planned."""
+        """Return the HLO that is planned."""
 
     @property
     def homes(self) -> Mapping[int, int]:
@@ -29,19 +29,19 @@ class Captured(Protocol):
 
     @property
     def callbacks(self) -> Sequence[Any]:
-        """The Python functions that it calls, by the numbers that they have in ``text``."""
+        """Return the Python functions that it calls, by the numbers that they have in ``text``."""
 
     @property
     def effects(self) -> Collection[Any]:
-        """Those of its calls of Python functions."""
+        """Return its calls of Python functions."""
 
     @property
     def unsupported(self) -> str | None:
-        """Why the function has to be left to ``jax.jit``; None if it need not."""
+        """Return why the function has to be left to ``jax.jit``; None if it need not."""
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether it is one device's part of a program for several."""
+        """Return whether it is one device's part of a program for several."""
 
     @property
     def seconds(self) -> float:
@@ -49,4 +49,4 @@ class Captured(Protocol):
 
     @property
     def xla_seconds(self) -> float | None:
-        """Seconds of processor time that XLA took for it, at least about; None where that is not known."""
+        """Return seconds of processor time that XLA took for it, at least about; None where that is not known."""

@@ -31,7 +31,7 @@ class Compiled:
 
     @property
     def cost(self) -> float:
-        """Seconds of processor time that XLA took for it, at least about."""
+        """Return seconds of processor time that XLA took for it, at least about."""
         return max(self.seconds, len(self.text) / _PER_SECOND)
 
 
@@ -48,9 +48,9 @@ class Executable:
     def for_types(
         self, parameters: Sequence[jax.ShapeDtypeStruct], results: Sequence[jax.ShapeDtypeStruct]
     ) -> Compiled | None:
-        """Its HLO, where it takes and returns arrays of these types, in order; else ``None``. Another part of the
-        function does not: one in which large arrays that the function closes over are arguments, or unused arguments
-        are left out.
+        """Return its HLO, where it takes and returns arrays of these types, in order; else ``None``. Another part of
+        the function does not: one in which large arrays that the function closes over are arguments, or unused
+        arguments are left out.
         """
         if (_types(self.parameters), _types(self.results)) != (_types(parameters), _types(results)):
             return None
@@ -84,7 +84,9 @@ def executable_of(traced: jax.stages.Traced, seconds: float) -> Executable | Non
 
 
 def _computes_all(jaxpr: ClosedJaxpr) -> bool:
-    """Whether no result is an argument, a constant or another result: those are not part of a stitched operation."""
+    """Return whether no result is an argument, a constant or another result: those are not part of a stitched
+    operation.
+    """
     results, given = jaxpr.jaxpr.outvars, {*jaxpr.jaxpr.invars, *jaxpr.jaxpr.constvars}
     computed = {result for result in results if isinstance(result, Var)} - given
     return len(computed) == len(results)

@@ -37,7 +37,7 @@ def _equation(equation: JaxprEqn) -> JaxprEqn:
 
 
 def _value(value: Any) -> Any:
-    """A parameter of an equation, which may be or hold a jaxpr."""
+    """Return a parameter of an equation, which may be or hold a jaxpr."""
     if isinstance(value, Jaxpr):
         return _rewritten(value)
     if isinstance(value, ClosedJaxpr):

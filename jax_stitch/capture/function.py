@@ -74,9 +74,9 @@ class Capture:
 
     @functools.cached_property
     def text(self) -> str:
-        """The HLO text that is planned: ``default_text``, so that what is planned competes with what would run. Where
-        that calls libraries whose operations cannot be read, text compiled without (``analysis_options``). Empty if
-        ``unsupported``.
+        """Return the HLO text that is planned: ``default_text``, so that what is planned competes with what would run.
+        Where that calls libraries whose operations cannot be read, text compiled without (``analysis_options``). Empty
+        if ``unsupported``.
 
         Compiled when first asked for.
         """
@@ -91,12 +91,12 @@ class Capture:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether it is one device's part of a program for several."""
+        """Return whether it is one device's part of a program for several."""
         return self.partitioning is not None
 
     @property
     def xla_seconds(self) -> float | None:
-        """Seconds of processor time that XLA took for it, at least about; None where that is not known."""
+        """Return seconds of processor time that XLA took for it, at least about; None where that is not known."""
         return None if self.compiled is None else self.compiled.cost
 
     @functools.cached_property
@@ -106,17 +106,21 @@ class Capture:
 
     @property
     def callbacks(self) -> tuple[Callable[..., Any], ...]:
-        """The Python functions that it calls, by the numbers that they have in ``text``; see ``Program``."""
+        """Return the Python functions that it calls, by the numbers that they have in ``text``; see ``Program``."""
         return () if self._program is None else self._program.callbacks
 
     def stablehlo(self, names: bool = False) -> str:
-        """The program before XLA, the same in every process; with ``names``, also where its operations come from."""
+        """Return the program before XLA, the same in every process; with ``names``, also where its operations come
+        from.
+        """
         if self._program is None:
             raise CaptureError(f"{self.name} is not lowered: {self.unsupported}")
         return self._program.stablehlo(names)
 
     def bytecode(self) -> bytes:
-        """The program before XLA as MLIR bytecode of this version of jaxlib: its ``main`` takes ``parameters``."""
+        """Return the program before XLA as MLIR bytecode of this version of jaxlib: its ``main`` takes
+        ``parameters``.
+        """
         if self._program is None:
             raise CaptureError(f"{self.name} is not lowered: {self.unsupported}")
         return self._program.bytecode()
@@ -139,7 +143,9 @@ class Capture:
         return tuple(physical_aval(aval) for aval in (*map(abstract, self.constants), *self.in_avals))
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """The entry's arguments for a call of the function, also of tracers. ``ValueError`` for another pytree."""
+        """Return the entry's arguments for a call of the function, also of tracers. ``ValueError`` for another
+        pytree.
+        """
         leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs or {})))
         if tree != self.in_tree:
             raise ValueError(f"{self.name} was captured for arguments of the structure {self.in_tree}, not {tree}")
@@ -160,7 +166,7 @@ def capture(
     placement: Placement | None = None,
     donated: Collection[int] = (),
 ) -> Capture:
-    """Lowers ``fun(*args, **kwargs)`` for a device, attached or only described; its HLO is compiled when asked for.
+    """Lower ``fun(*args, **kwargs)`` for a device, attached or only described; its HLO is compiled when asked for.
 
     With a ``placement`` of the arguments' leaves it is compiled for each of several such devices. ``donated`` are
     leaves whose memory the results may take, by number; over several devices they are not.
@@ -217,7 +223,7 @@ def capture(
 def _traced(
     fun: Callable[..., Any], leaves: Sequence[Any], in_tree: Any
 ) -> tuple[ClosedJaxpr, Any, tuple[jax.ShapeDtypeStruct, ...]]:
-    """The function's jaxpr, and the structure and the types of what it returns."""
+    """Return the function's jaxpr, and the structure and the types of what it returns."""
     # Types without shardings, which a function may ask for where there are several devices.
     traced_leaves = leaves if is_spread(leaves) else list(map(abstract, leaves))
     args, kwargs = jax.tree.unflatten(in_tree, traced_leaves)
@@ -227,7 +233,7 @@ def _traced(
 
 
 def _wrongly_spread(jaxpr: ClosedJaxpr, leaves: Sequence[Any], placement: Placement | None) -> str | None:
-    """Why a function cannot be stitched on the devices that its arguments lie on."""
+    """Return why a function cannot be stitched on the devices that its arguments lie on."""
     if placement is None:
         return spread(jaxpr, leaves)
     call = calls_python(jaxpr)
@@ -237,7 +243,7 @@ def _wrongly_spread(jaxpr: ClosedJaxpr, leaves: Sequence[Any], placement: Placem
 def _known_text(
     given: Given | None, program: Program | None, device: Device, placement: Placement | None
 ) -> tuple[str | None, Partitioning | None]:
-    """The HLO, where it is known before anybody asks for it, and how it is divided over several devices."""
+    """Return the HLO, where it is known before anybody asks for it, and how it is divided over several devices."""
     if given is not None:
         return given.text, None if placement is None else placement.partitioning
     if program is not None and placement is not None:
@@ -261,7 +267,7 @@ def _hides_operations(text: str) -> bool:
 
 
 def function_name(fun: Callable[..., Any]) -> str:
-    """A name for a function, also where it is a partial application or an object; printable, as it is shown."""
+    """Return a name for a function, also where it is a partial application or an object; printable, as it is shown."""
     while isinstance(fun, functools.partial):
         fun = fun.func
     return one_line(str(getattr(fun, "__name__", type(fun).__name__)))
@@ -270,7 +276,9 @@ def function_name(fun: Callable[..., Any]) -> str:
 def _flat_function(
     jaxpr: ClosedJaxpr, in_avals: Sequence[jax.ShapeDtypeStruct], out_avals: Sequence[jax.ShapeDtypeStruct]
 ) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """The traced function between physical arrays, and those of its constants that have become its first arguments."""
+    """Return the traced function between physical arrays, and those of its constants that have become its first
+    arguments.
+    """
     lifted = [constant for constant in jaxpr.consts if _is_lifted(constant)]
     avals = [*map(abstract, lifted), *in_avals]
 

@@ -33,7 +33,7 @@ class Given:
 
 
 def given_text(jaxpr: ClosedJaxpr) -> Given | None:
-    """The program that a function is, all of it, where that has a text to be planned as it is."""
+    """Return the program that a function is, all of it, where that has a text to be planned as it is."""
     inner = jaxpr.jaxpr
     while len(inner.eqns) == 1:
         (equation,) = inner.eqns

@@ -8,7 +8,7 @@ from jax_stitch.jax_names import hlo
 
 
 def full_text(executable: Any) -> str:
-    """The HLO module of a compiled executable, with every constant written out.
+    """Return the HLO module of a compiled executable, with every constant written out.
 
     ``Compiled.as_text()`` prints constants of more than a few elements as ``constant({...})``, which loses them.
     """

@@ -10,5 +10,7 @@ from hlo_parser import Module
 
 @functools.lru_cache(maxsize=1)
 def module_of(text: str) -> Module:
-    """The module of the program at hand: what it is worth, its graph, and how its kernels compare are asked in turn."""
+    """Return the module of the program at hand: what it is worth, its graph, and how its kernels compare are asked in
+    turn.
+    """
     return hlo_parser.parse(text)

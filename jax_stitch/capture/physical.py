@@ -12,18 +12,18 @@ from jax_stitch.jax_names import convert_element_type_p
 
 
 def abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    """The type of an argument: an array, a tracer, a Python scalar, or a ``ShapeDtypeStruct`` already."""
+    """Return the type of an argument: an array, a tracer, a Python scalar, or a ``ShapeDtypeStruct`` already."""
     aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=bool(getattr(aval, "weak_type", False)))
 
 
 def is_key(aval: Any) -> bool:
-    """Whether values of that type are typed PRNG keys (``jax.random.key``)."""
+    """Return whether values of that type are typed PRNG keys (``jax.random.key``)."""
     return bool(jnp.issubdtype(aval.dtype, jax.dtypes.prng_key))
 
 
 def physical_aval(aval: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """The type that HLO has for values of a type, in the x64 mode of the moment; never weak."""
+    """Return the type that HLO has for values of a type, in the x64 mode of the moment; never weak."""
     if is_key(aval):
         data = jax.eval_shape(jax.random.key_data, aval)
         return jax.ShapeDtypeStruct(data.shape, data.dtype)
@@ -33,7 +33,7 @@ def physical_aval(aval: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 
 
 def to_physical(value: Any, aval: jax.ShapeDtypeStruct) -> Any:
-    """The array that HLO takes for a value of the type ``aval``."""
+    """Return the array that HLO takes for a value of the type ``aval``."""
     if is_key(aval):
         return jax.random.key_data(value)
     if aval.dtype == jax.dtypes.float0:
@@ -42,7 +42,7 @@ def to_physical(value: Any, aval: jax.ShapeDtypeStruct) -> Any:
 
 
 def from_physical(array: Any, aval: jax.ShapeDtypeStruct) -> Any:
-    """The value of the type ``aval`` for an array of HLO's; what is weakly typed becomes so again."""
+    """Return the value of the type ``aval`` for an array of HLO's; what is weakly typed becomes so again."""
     if is_key(aval):
         return jax.random.wrap_key_data(array, impl=_implementation(aval))
     if aval.dtype == jax.dtypes.float0:

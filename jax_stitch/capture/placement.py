@@ -31,7 +31,7 @@ class Placement:
 
     @property
     def partitioning(self) -> Partitioning:
-        """The same, of the compiled program, where nothing is left to XLA. Raises ``CaptureError``."""
+        """Return the same, of the compiled program, where nothing is left to XLA. Raises ``CaptureError``."""
         results = self.results if self.results is not None else (None,)
         said = [s for s in (*self.arguments, *results) if s is not None]
         meshes = tuple(dict.fromkeys(s.mesh for s in said))
@@ -42,7 +42,7 @@ class Placement:
 
     @property
     def meshes(self) -> tuple[Mesh, ...]:
-        """The meshes that the shardings speak of, each once."""
+        """Return the meshes that the shardings speak of, each once."""
         return tuple(dict.fromkeys(_meshes((*self.arguments, *(self.results or ())))))
 
 
@@ -57,7 +57,7 @@ class Partitioning:
 
     @property
     def placement(self) -> Placement:
-        """The same, of a program that is to be compiled."""
+        """Return the same, of a program that is to be compiled."""
         arguments, results = (
             tuple(NamedSharding(self.mesh, s) for s in side) for side in (self.arguments, self.results)
         )
@@ -81,7 +81,9 @@ class Partitioning:
         )
 
     def on_devices(self, run: Callable[[Sequence[Any]], list[Any]]) -> Callable[[Sequence[Any]], list[Any]]:
-        """The function of whole arrays that runs ``run`` on each device's parts, on any devices in such a mesh."""
+        """Return the function of whole arrays that runs ``run`` on each device's parts, on any devices in such a
+        mesh.
+        """
         each = jax.shard_map(
             lambda *parts: run(parts),
             mesh=self.mesh.abstract_mesh.update(axis_types=(AxisType.Auto,) * len(self.mesh.axis_names)),
@@ -97,7 +99,7 @@ def partitioning(
     arguments: Sequence[tuple[Sharding, jax.ShapeDtypeStruct]],
     results: Sequence[tuple[Sharding, jax.ShapeDtypeStruct]],
 ) -> Partitioning:
-    """The shardings of a compiled program's arguments and results, said on one mesh.
+    """Return the shardings of a compiled program's arguments and results, said on one mesh.
 
     Raises ``CaptureError`` where no mesh has them all, or one is uneven.
     """
@@ -143,7 +145,7 @@ def _is_even(sharding: NamedSharding, aval: jax.ShapeDtypeStruct) -> bool:
 
 
 def _specs(mesh: Mesh, rank: int) -> Iterator[PartitionSpec]:
-    """Every way to split the dimensions of an array over some axes of a mesh."""
+    """Yield every way to split the dimensions of an array over some axes of a mesh."""
     for count in range(1, len(mesh.axis_names) + 1):
         for axes in itertools.permutations(mesh.axis_names, count):
             for places in itertools.combinations_with_replacement(range(rank), count):

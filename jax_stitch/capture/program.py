@@ -89,19 +89,19 @@ class Program:
         return self.first_text(default_options(self.device))
 
     def first_text(self, attempts: Sequence[Mapping[str, Option]]) -> str:
-        """The text under the first of several option sets that XLA can compile with; its error under the last if with
-        none.
+        """Return the text under the first of several option sets that XLA can compile with; its error under the last if
+        with none.
         """
         return first_of(attempts, self.text)
 
     def stablehlo(self, names: bool = False) -> str:
-        """The StableHLO module as text; with ``names``, also the names and source lines of its operations."""
+        """Return the StableHLO module as text; with ``names``, also the names and source lines of its operations."""
         return self._lowered.as_text(debug_info=names)
 
     @property
     def callbacks(self) -> tuple[Callable[..., Any], ...]:
-        """The Python functions that the program calls, by the numbers that its calls have. They take and return NumPy
-        arrays, after a token where their calls have an order."""
+        """Return the Python functions that the program calls, by the numbers that its calls have. They take and return
+        NumPy arrays, after a token where their calls have an order."""
         return tuple(self._lowered._lowering.compile_args["host_callbacks"])
 
     @property
@@ -123,7 +123,7 @@ class Program:
         return by_parameter
 
     def bytecode(self) -> bytes:
-        """The StableHLO module as MLIR bytecode, for this version of jaxlib."""
+        """Return the StableHLO module as MLIR bytecode, for this version of jaxlib."""
         buffer = io.BytesIO()
         _module(self._lowered).operation.write_bytecode(buffer)
         return buffer.getvalue()
@@ -136,7 +136,7 @@ def lower(
     placement: Placement | None = None,
     donated: Collection[int] = (),
 ) -> Program:
-    """Lowers a function of arrays (no pytrees, no PRNG keys) for a device, attached or not; also while JAX is tracing.
+    """Lower a function of arrays (no pytrees, no PRNG keys) for a device, attached or not; also while JAX is tracing.
 
     With a ``placement`` it is lowered for all of its devices, which are of the kind of ``device``. ``donated`` are
     the arguments whose memory its results may take, by number. Raises
@@ -175,7 +175,7 @@ def compile_for(bytecode: bytes, device: Device, options: Mapping[str, Option] |
 
 
 def is_token(type_: Any) -> bool:
-    """Whether a type of StableHLO is that of tokens, by which operations with effects wait for one another."""
+    """Return whether a type of StableHLO is that of tokens, by which operations with effects wait for one another."""
     return str(type_) == "!stablehlo.token"
 
 

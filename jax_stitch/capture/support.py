@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 def unsupported(jaxpr: ClosedJaxpr) -> str | None:
-    """Why a function, traced as ``jaxpr``, has to be left to ``jax.jit``; None if not."""
+    """Return why a function, traced as ``jaxpr``, has to be left to ``jax.jit``; None if not."""
     innermost = [e for e in equations(jaxpr.jaxpr) if e.effects and not _contains_others(e)]
     of_callbacks = {effect for e in innermost if e.primitive.name in CALLBACKS for effect in e.effects}
     effects = callbacks_effects(jaxpr) - of_callbacks
@@ -52,25 +52,27 @@ def unsupported(jaxpr: ClosedJaxpr) -> str | None:
 
 
 def _is_long_and_empty(aval: Any) -> bool:
-    """Whether an array has no elements, and other dimensions so long that its text takes minutes to read."""
+    """Return whether an array has no elements, and other dimensions so long that its text takes minutes to read."""
     shape = [d for d in getattr(aval, "shape", ()) if isinstance(d, int)]
     return 0 in shape and prod(d for d in shape if d) > _MOST_BRACES
 
 
 def callbacks_effects(jaxpr: ClosedJaxpr) -> frozenset[Any]:
-    """The effects of a function, which are those of its calls of Python where it is not ``unsupported``."""
+    """Return the effects of a function, which are those of its calls of Python where it is not ``unsupported``."""
     # An axis of a surrounding vmap is gone once JAX has mapped the function; those of a shard_map are known by then.
     return frozenset(effect for effect in jaxpr.effects if not _is_axis(effect))
 
 
 def calls_python(jaxpr: ClosedJaxpr) -> str | None:
-    """The first of a function's operations that call a Python function, as the end of a sentence; None if none does."""
+    """Return the first of a function's operations that call a Python function, as the end of a sentence; None if none
+    does.
+    """
     callbacks = (e for e in equations(jaxpr.jaxpr) if e.primitive.name in CALLBACKS)
     return next((f"it calls back to Python ({_where(e)})" for e in callbacks), None)
 
 
 def spread(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
-    """Why a function means nothing on one device by itself; None if it does."""
+    """Return why a function means nothing on one device by itself; None if it does."""
     if any(map(_is_axis, jaxpr.effects)):
         return "it communicates along an axis of a surrounding vmap or shard_map"
     if is_spread(arguments):
@@ -82,7 +84,7 @@ def spread(jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> str | None:
 
 
 def is_spread(arguments: Sequence[Any]) -> bool:
-    """Whether any of these argument leaves lies, or is typed to lie, on several devices."""
+    """Return whether any of these argument leaves lies, or is typed to lie, on several devices."""
     return any(_device_count(argument) > 1 for argument in arguments)
 
 
@@ -103,7 +105,7 @@ def _contains_others(equation: JaxprEqn) -> bool:
 
 
 def _where(equation: JaxprEqn) -> str:
-    """An operation's name and the user's line that it is on."""
+    """Return an operation's name and the user's line that it is on."""
     return f"{equation.primitive.name} at {summarize(equation.source_info)}"
 
 

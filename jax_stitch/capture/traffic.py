@@ -58,17 +58,17 @@ class Traffic:
 
     @property
     def launches(self) -> int:
-        """Kernels launched per call, library calls included."""
+        """Return kernels launched per call, library calls included."""
         return sum(k.launches for k in self.kernels)
 
     @property
     def library_launches(self) -> int:
-        """Those of them that are library calls."""
+        """Return the number of launches that are library calls."""
         return sum(k.launches for k in self.kernels if k.library)
 
     @property
     def bytes(self) -> int:
-        """Bytes of device memory read and written per call."""
+        """Return bytes of device memory read and written per call."""
         return sum(k.bytes for k in self.kernels)
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Traffic:
 
 
 def traffic(text: str, unread: Callable[[Instruction], Sequence[str]] = lambda _: ()) -> Traffic:
-    """Counts on optimized HLO text of XLA:GPU or XLA:CPU, where each top-level instruction is a kernel (a thunk).
+    """Count on optimized HLO text of XLA:GPU or XLA:CPU, where each top-level instruction is a kernel (a thunk).
 
     Every launch reads each operand once and writes each result once, but of an operand that is only sliced or gathered
     from, what is taken, and of a result updated in place, the update. A loop's body and condition count once per trip,
@@ -91,13 +91,13 @@ def traffic(text: str, unread: Callable[[Instruction], Sequence[str]] = lambda _
 
 
 def traffic_of(module: Module, unread: Callable[[Instruction], Sequence[str]] = lambda _: ()) -> Traffic:
-    """The same of HLO that is parsed."""
+    """Return the same of HLO that is parsed."""
     module = replace(module, computations=tuple(_read_only(c, unread) for c in module.computations))
     return _computation(module, module.entry)
 
 
 def _read_only(computation: Computation, unread: Callable[[Instruction], Sequence[str]]) -> Computation:
-    """A computation without operands that their instruction has no use for, and without what makes but these."""
+    """Return a computation without operands that their instruction has no use for, and without what makes but these."""
     useless = {name for instruction in computation for name in unread(instruction)}
     if not useless:
         return computation
@@ -169,12 +169,12 @@ def _branches(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def launches_nothing(instruction: Instruction) -> bool:
-    """Whether an instruction launches nothing: it names a value, or waits for one."""
+    """Return whether an instruction launches nothing: it names a value, or waits for one."""
     return instruction.opcode in _NO_LAUNCH or instruction.opcode.endswith(_WAITS)
 
 
 def is_library(module: Module, instruction: Instruction) -> bool:
-    """Whether an instruction is a matrix product, a convolution or another call into a library."""
+    """Return whether an instruction is a matrix product, a convolution or another call into a library."""
     opcode = instruction.opcode.removesuffix("-start")
     if opcode == "custom-call":
         return str(instruction.attributes.get("custom_call_target", "")).startswith(_LIBRARIES)
@@ -218,7 +218,9 @@ def _read(
     uses: tuple[Instruction, ...],
     users: Mapping[str, list[Instruction]] | None = None,
 ) -> int:
-    """Bytes of the value ``name`` that these uses read; with ``users``, views of the value are looked through."""
+    """Return bytes of the value ``name`` that these uses read; with ``users``, views of the value are looked
+    through.
+    """
     whole = _size(computation[name].shape)
     total = 0
     for use in uses:
@@ -234,14 +236,14 @@ def _read(
 
 
 def _read_operands(update: Instruction) -> tuple[str, ...]:
-    """The operands of an update in place that are really read: all but the arrays that are updated."""
+    """Return the operands of an update in place that are really read: all but the arrays that are updated."""
     if update.opcode == "dynamic-update-slice":
         return update.operands[1:]
     return update.operands[(len(update.operands) - 1) // 2 :]
 
 
 def _written(computation: Computation, result: Instruction, fused: bool = False) -> int:
-    """Bytes that a kernel writes for a result; ``fused`` says that the result is one of a fused computation."""
+    """Return bytes that a kernel writes for a result; ``fused`` says that the result is one of a fused computation."""
     origin = _behind_bitcasts(computation, result)
     if fused and origin.opcode in ("dynamic-update-slice", "scatter"):
         # What the fusion itself made has to be written whole.
@@ -266,7 +268,7 @@ def _behind_bitcasts(computation: Computation, instruction: Instruction) -> Inst
 
 
 def _has_workspace(call: Instruction) -> bool:
-    """Whether the last result of a library call is scratch memory, of which nobody knows how much is used."""
+    """Return whether the last result of a library call is scratch memory, of which nobody knows how much is used."""
     last = call.shape.elements[-1] if isinstance(call.shape, TupleShape) and call.shape.elements else None
     target = str(call.attributes.get("custom_call_target", ""))
     return (

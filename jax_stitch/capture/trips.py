@@ -44,7 +44,7 @@ def trip_count(module: Module, computation: Computation, loop: Instruction) -> i
 
 
 def _comparison(module: Module, condition: Computation) -> tuple[Instruction | None, tuple[_Scalar, ...]]:
-    """The comparison that a condition returns, possibly from a fusion, and its operands."""
+    """Return the comparison that a condition returns, possibly from a fusion, and its operands."""
     root, computation, bound = condition.root, condition, dict[int, _Scalar | None]()
     if root.opcode == "fusion":
         bound = {i: _scalar(module, condition, name, {}) for i, name in enumerate(root.operands)}
@@ -90,6 +90,6 @@ def _scalar(
 
 
 def _element(computation: Computation, name: str, index: int) -> str | None:
-    """The name of a tuple's element; None if the tuple is not built in this computation."""
+    """Return the name of a tuple's element; None if the tuple is not built in this computation."""
     made = computation[name]
     return made.operands[index] if made.opcode == "tuple" else None

@@ -23,7 +23,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def check(source: KernelSource, arrays: Sequence[Any], blocks: Sequence[int] | None = None) -> Checked:
-    """Runs a kernel thread by thread between its barriers, with the launch dimensions it has on a GPU.
+    """Run a kernel thread by thread between its barriers, with the launch dimensions it has on a GPU.
 
     ``arrays`` are its inputs; None stands for zeros, which take room only where they are read. ``blocks`` are those to
     run, by default all; only a kernel of one phase can do with a few, and of a cluster all have to run, one after
@@ -80,7 +80,9 @@ def _match(source: KernelSource, arrays: Sequence[Any]) -> None:
 
 
 def _buffers(source: KernelSource, arrays: Sequence[Any]) -> tuple[list[str], Any, list[np.ndarray], list[np.ndarray]]:
-    """Names and descriptions of the kernel's parameters, its outputs, and what has to live as long as they are used."""
+    """Return names and descriptions of the kernel's parameters, its outputs, and what has to live as long as they are
+    used.
+    """
     names: list[str] = []
     described: list[CBuffer] = []
     alive: list[np.ndarray] = []

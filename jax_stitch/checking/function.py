@@ -28,12 +28,12 @@ class CheckedFunction:
 
     @property
     def faulty(self) -> tuple[Findings, ...]:
-        """The launches with findings."""
+        """Return the launches with findings."""
         return tuple(f for f in self.launches if f)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """All that makes results wrong: not the bank conflicts, which only take time."""
+        """Return all that makes results wrong: not the bank conflicts, which only take time."""
         return tuple(f for launch in self.launches for f in launch.faults if f.kind is not Kind.BANK_CONFLICT)
 
     @property
@@ -46,8 +46,8 @@ class CheckedFunction:
 
 
 def check_function(stitched: Stitched, arguments: Sequence[Any]) -> CheckedFunction:
-    """Runs a planned function on arrays, its kernels in the checking mode with the launch dimensions they were
-    scheduled with, and everything else as JAX runs it.
+    """Run a planned function on arrays, its kernels in the checking mode with the launch dimensions they were scheduled
+    with, and everything else as JAX runs it.
 
     A kernel in a loop is checked at each trip.
     """

@@ -15,8 +15,8 @@ _LINE = re.compile(r"(?:^|/)kernel\.cc:(\d+)")
 
 
 def lines_of(content: bytes, places: Sequence[int]) -> list[int | None]:
-    """The line of ``kernel.cc`` that each place of a shared object comes from: for a function of the runtime, the line
-    that uses it.
+    """Return the line of ``kernel.cc`` that each place of a shared object comes from: for a function of the runtime,
+    the line that uses it.
 
     None for all where the machine has neither binutils nor LLVM's tools.
     """

@@ -112,7 +112,7 @@ class CheckedKernel:
     """The shared object, which tells the line of each place."""
 
     def launch(self, launch: CLaunch, report: CReport) -> None:
-        """Runs it; ``launch`` needs no more than its buffers, dimensions and blocks."""
+        """Run it; ``launch`` needs no more than its buffers, dimensions and blocks."""
         library, size = self.library, ctypes.c_int64()
         launch.kernel = ctypes.cast(library.st_check_kernel, ctypes.c_void_p)
         library.st_check_static_shared.restype = ctypes.c_void_p
@@ -125,7 +125,7 @@ class CheckedKernel:
 
 
 def compile_checked(source: KernelSource) -> CheckedKernel:
-    """Compiles a kernel's CUDA side for the checker, or finds it in the cache, and loads it.
+    """Compile a kernel's CUDA side for the checker, or finds it in the cache, and loads it.
 
     Raises ``CompilerMissing`` where there is no C++ compiler, ``KernelCompileError`` where it refuses the text.
     """
@@ -174,7 +174,7 @@ def _build(name: str, text: str) -> bytes:
 
 @functools.cache
 def _machine() -> bytes:
-    """The checker as an object file."""
+    """Return the checker as an object file."""
     command, text = toolchain.compiler(), (CHECKED / "checker.cc").read_text()
     with build_folder() as folder:
         built = folder / "checker.o"

@@ -11,13 +11,15 @@ _LENGTHS = struct.Struct(">IQ")
 
 
 def encode(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """One message as bytes. The header holds what JSON can."""
+    """Return one message as bytes. The header holds what JSON can."""
     text = json.dumps(header).encode()
     return _LENGTHS.pack(len(text), len(payload)) + text + payload
 
 
 def decode(read: Callable[[int], bytes]) -> tuple[dict[str, Any], bytes]:
-    """The next message, by ``read``, which returns exactly as many bytes as it is asked for or raises ``EOFError``."""
+    """Return the next message, by ``read``, which returns exactly as many bytes as it is asked for or raises
+    ``EOFError``.
+    """
     header_size, payload_size = _LENGTHS.unpack(read(_LENGTHS.size))
     header = json.loads(read(header_size))
     return header, read(payload_size)

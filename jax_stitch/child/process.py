@@ -72,16 +72,16 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return self._process.poll() is None
 
     def ask(self, request: bytes, timeout: float, told: Told | None = None) -> Message:
-        """Sends a request and waits for its reply. After any failure the process is gone.
+        """Send a request and waits for its reply. After any failure the process is gone.
 
         What the process says before it replies goes to ``told``.
 
@@ -111,7 +111,7 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends the process. It holds nothing worth an orderly end."""
+        """End the process. It holds nothing worth an orderly end."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         self.abandon()
@@ -123,7 +123,7 @@ class Child:
                 os.killpg(self.pid, number)
 
     def abandon(self) -> None:
-        """Closes this side's pipes and leaves the process alone: after a fork, it is the parent's."""
+        """Close this side's pipes and leaves the process alone: after a fork, it is the parent's."""
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -173,7 +173,7 @@ class Keeper:
         _keepers.add(self)
 
     def ask(self, request: bytes, timeout: float, told: Told | None = None) -> Message:
-        """The child's reply; what it says before that goes to ``told``. Threads take turns.
+        """Return the child's reply; what it says before that goes to ``told``. Threads take turns.
 
         Raises what ``Child`` and its ``ask`` raise, after which the next call starts another.
         """
@@ -185,12 +185,12 @@ class Keeper:
             return self.child.ask(request, timeout, told)
 
     def interrupt(self, patience: float = 0.5) -> None:
-        """Ends the child process, also while another thread waits for its reply."""
+        """End the child process, also while another thread waits for its reply."""
         if (child := self.child) is not None and child.alive:
             child.stop(patience)
 
     def shut_down(self) -> None:
-        """Ends the child process, if there is one; a later request starts another."""
+        """End the child process, if there is one; a later request starts another."""
         with self.lock:
             if self.child is not None:
                 self.child.close()
@@ -242,14 +242,14 @@ def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None
 
 
 def tell_parent(header: dict[str, Any]) -> None:
-    """Says how far the answer is, to the ``told`` of whoever asked; nothing in a process that answers nobody."""
+    """Say how far the answer is, to the ``told`` of whoever asked; nothing in a process that answers nobody."""
     if _tell is not None:
         _tell(header)
 
 
 def _search_path() -> list[str]:
-    """Where the child finds modules: where this process does, less what depends on the working folder, and this very
-    package, be it installed or a checkout somewhere on the path."""
+    """Return where the child finds modules: where this process does, less what depends on the working folder, and this
+    very package, be it installed or a checkout somewhere on the path."""
     path = [folder for folder in sys.path if os.path.isabs(folder) and os.pathsep not in folder]
     package = str(Path(__file__).resolve().parents[2])
     return path if package in path else [*path, package]

@@ -21,8 +21,8 @@ _GRACE = 2.0
 
 
 def _end_with_parent() -> None:
-    """Ends this process, and what it has started, where its parent is gone and it has not noticed: it may be at work
-    for minutes."""
+    """End this process, and what it has started, where its parent is gone and it has not noticed: it may be at work for
+    minutes."""
     poll = select.poll()
     poll.register(0, 0)  # the standard input, a pipe
     poll.poll()  # until nobody can write to it any more

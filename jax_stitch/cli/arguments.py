@@ -26,7 +26,7 @@ _OTHER_NAMES = {"bool": "pred", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "
 
 
 def load(target: str) -> Callable[..., Any]:
-    """The function named ``package.module:function``; modules in the working directory are found as well."""
+    """Return the function named ``package.module:function``; modules in the working directory are found as well."""
     module_name, separator, path = target.partition(":")
     if not (module_name and separator and path):
         file = f"; for the file {module_name} it is {Path(module_name).stem}:FUNCTION" if _is_file(module_name) else ""
@@ -49,7 +49,7 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def _functions(module: Any) -> str:
-    """Some of the functions that it has."""
+    """Return some of the functions that a module has, for a message."""
     names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
     return f"; functions there: {', '.join(names[:8])}" if names else ""
 
@@ -75,7 +75,7 @@ def _module(name: str) -> Any:
 
 
 def _modules_beside(name: str) -> list[str]:
-    """The modules that there are in place of one that there is not."""
+    """Return the modules that there are in place of one that there is not."""
     parent, _, _ = name.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", None) if parent else [p for p in sys.path if p]
     names = [module.name for module in pkgutil.iter_modules(folders)]
@@ -83,7 +83,7 @@ def _modules_beside(name: str) -> list[str]:
 
 
 def make(specs: Sequence[str], maker: str | None) -> tuple[Any, ...]:
-    """The arguments that ``specs`` describe, or those that the callable named ``maker`` returns as a tuple."""
+    """Return the arguments that ``specs`` describe, or those that the callable named ``maker`` returns as a tuple."""
     if maker is None:
         return tuple(argument(spec) for spec in specs)
     if specs:
@@ -155,7 +155,7 @@ def check_call(function: Callable[..., Any], args: Sequence[Any], name: str) -> 
 
 
 def _plain(signature: inspect.Signature) -> str:
-    """A signature without annotations."""
+    """Return a signature without annotations."""
     parameters = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 

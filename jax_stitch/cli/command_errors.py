@@ -48,7 +48,7 @@ def explained(error: BaseException) -> tuple[list[str], int]:
 
 
 def raised_in(what: str, error: BaseException) -> UsageError:
-    """The error for a user's code that raised something while it was only loaded."""
+    """Return the error for a user's code that raised something while it was only loaded."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_of_others(f) and not _is_own(f)]
     said = shorten(one_line(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"), _LONGEST)
     if isinstance(error, SyntaxError):
@@ -59,7 +59,7 @@ def raised_in(what: str, error: BaseException) -> UsageError:
 
 
 def place(frame: traceback.FrameSummary) -> str:
-    """Where a frame is, in one line."""
+    """Return where a frame is, in one line."""
     code = f": {frame.line}" if frame.line else ""
     return shorten(one_line(f"at {_shown(frame.filename)}:{frame.lineno}, in {frame.name}{code}"), _LONGEST)
 
@@ -74,7 +74,7 @@ def _is_own(frame: traceback.FrameSummary) -> bool:
 
 
 def _is_of_others(frame: traceback.FrameSummary) -> bool:
-    """Whether it is in a library, or in Python itself, and neither in the user's files nor in ours."""
+    """Return whether it is in a library, or in Python itself, and neither in the user's files nor in ours."""
     return not _is_own(frame) and _file(frame).startswith(_OTHERS)
 
 

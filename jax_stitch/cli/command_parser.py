@@ -28,11 +28,11 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        """Raises what ``main`` prints."""
+        """Raise what ``main`` prints."""
         raise UsageError(f"{message}\n`{self.prog} --help` lists what there is")
 
     def read(self, line: Sequence[str]) -> argparse.Namespace:
-        """The options of a whole line. Raises ``UsageError``."""
+        """Return the options of a whole line. Raises ``UsageError``."""
         first = next((word for word in line if not word.startswith("-")), None)
         if first is not None and first not in self.commands:
             raise UsageError(
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def one_of(*known: str) -> Callable[[str], str]:
-    """The type of an argument that is one of these words."""
+    """Return the type of an argument that is one of these words."""
 
     def read(text: str) -> str:
         if text not in known:
@@ -65,7 +65,7 @@ def one_of(*known: str) -> Callable[[str], str]:
 
 
 def seconds(text: str) -> float:
-    """The type of an argument that is a length of time."""
+    """Return the type of an argument that is a length of time."""
     try:
         number = float(text)
     except ValueError:
@@ -76,7 +76,7 @@ def seconds(text: str) -> float:
 
 
 def new_file(text: str) -> Path:
-    """The type of a file to be written: tried at once, and not after minutes of work."""
+    """Return the type of a file to be written: tried at once, and not after minutes of work."""
     path = Path(text)
     try:
         if path.is_dir():

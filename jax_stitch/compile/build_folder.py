@@ -52,7 +52,7 @@ def build_folder() -> Iterator[Path]:
 
 
 def parents() -> list[Path]:
-    """Where private folders can be made, best first. Raises ``OSError`` where that is nowhere."""
+    """Return where private folders can be made, best first. Raises ``OSError`` where that is nowhere."""
     folders = []
     with contextlib.suppress(FileNotFoundError):  # no temporary folder has room
         if store.can_hold_secrets(temporary := Path(tempfile.gettempdir())):
@@ -70,7 +70,7 @@ def parents() -> list[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Removes the folders of processes that are gone."""
+    """Remove the folders of processes that are gone."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith((PREFIX, _UNLOCKED)):

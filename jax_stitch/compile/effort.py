@@ -33,8 +33,9 @@ takes NVRTC half a minute."""
 
 
 def seconds() -> float:
-    """How long one run of a compiler may take, without what it waits for a processor: ``$JAX_STITCH_COMPILE_TIMEOUT``,
-    else a minute, or a third of one for a kernel, more for a long one; infinity for ``inf``.
+    """Return how long one run of a compiler may take, without what it waits for a processor:
+    ``$JAX_STITCH_COMPILE_TIMEOUT``, else a minute, or a third of one for a kernel, more for a long one; infinity for
+    ``inf``.
     """
     text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
     characters = kernel.get()

@@ -58,7 +58,7 @@ class KernelCompileError(RuntimeError):
 
 
 def _excerpt(text: str, line: int) -> list[str]:
-    """The numbered lines around a 1-based line, which is marked."""
+    """Return the numbered lines around a 1-based line, which is marked."""
     lines = text.splitlines()
     first, last = max(line - _CONTEXT, 1), min(line + _CONTEXT, len(lines))
     return [f"{'>' if n == line else ' '}{n:5} | {lines[n - 1]}" for n in range(first, last + 1)]

@@ -12,5 +12,5 @@ RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
 
 @functools.cache
 def headers() -> Mapping[str, str]:
-    """Every runtime header's text by the name it is included by."""
+    """Return every runtime header's text by the name it is included by."""
     return MappingProxyType({path.name: path.read_text() for path in sorted(RUNTIME.glob("*.h"))})

@@ -17,7 +17,7 @@ _OPEN_FILES = "/proc/self/fd"
 
 
 def load(content: bytes) -> ctypes.CDLL:
-    """A shared object from its bytes, by way of a file that has no name.
+    """Return a shared object from its bytes, by way of a file that has no name.
 
     Raises ``OSError`` where it is none for this machine, or nothing here may be executed.
     """
@@ -76,8 +76,8 @@ def _named(parent: Path) -> Iterator[tuple[str, int]]:
 
 
 def _path(descriptor: int) -> str:
-    """A path to an open file, written as none was before: the loader takes a library of a name that it has seen for the
-    one that it has, and numbers of files are used again."""
+    """Return a path to an open file, written as none was before: the loader takes a library of a name that it has seen
+    for the one that it has, and numbers of files are used again."""
     number = next(_count)
     bits = (number >> k & 1 for k in range(max(number.bit_length(), 1)))
     return f"{_OPEN_FILES}{''.join('/.' if bit else '/' for bit in bits)}/{descriptor}"

@@ -46,7 +46,7 @@ class Nvrtc:
         return f"NVRTC {self.version[0]}.{self.version[1]}"
 
     def architectures(self) -> frozenset[int]:
-        """The compute capabilities it can compile for, as in sm_90."""
+        """Return the compute capabilities it can compile for, as in sm_90."""
         count = ctypes.c_int()
         self._check(self.library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
         capabilities = (ctypes.c_int * count.value)()
@@ -54,8 +54,7 @@ class Nvrtc:
         return frozenset(capabilities)
 
     def compile(self, text: str, headers: Mapping[str, str], options: Sequence[str]) -> Compiled:
-        """Compiles one text, with its headers by include name. Raises ``Refused`` with the log where it has
-        errors."""
+        """Compile one text, with its headers by include name. Raises ``Refused`` with the log where it has errors."""
         program = ctypes.c_void_p()
         names, texts = [name.encode() for name in headers], [header.encode() for header in headers.values()]
         strings = ctypes.c_char_p * len(names)
@@ -92,7 +91,7 @@ class Nvrtc:
 
 @functools.cache
 def nvrtc() -> Nvrtc:
-    """The newest NVRTC that can be loaded. Raises ``NvrtcMissing`` where there is none."""
+    """Return the newest NVRTC that can be loaded. Raises ``NvrtcMissing`` where there is none."""
     failures = []
     for path in _candidates():
         try:
@@ -139,7 +138,7 @@ def _load(path: Path) -> Nvrtc:
 
 
 def _candidates() -> Iterator[Path]:
-    """Where NVRTC may lie: the pip packages first (newest first), then CUDA toolkits, then the system's own
+    """Yield where NVRTC may lie: the pip packages first (newest first), then CUDA toolkits, then the system's own
     search."""
     for folders in (_package_folders(), _toolkit_folders()):
         paths = {path.resolve(): None for folder in folders for path in folder.glob("libnvrtc.so*")}

@@ -32,7 +32,7 @@ def target_of(device: Device) -> str:
 
 
 def compile_kernel(source: KernelSource, target: str) -> Kernel:
-    """Compiles one kernel for ``target``: "host", or a GPU architecture such as "sm_90".
+    """Compile one kernel for ``target``: "host", or a GPU architecture such as "sm_90".
 
     Raises ``CompilerTimeout``, which names the kernel, and what the compilers' own functions raise.
     """
@@ -49,7 +49,7 @@ def compile_kernel(source: KernelSource, target: str) -> Kernel:
 def compile_all(
     sources: Sequence[KernelSource], target: str, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Kernel, ...]:
-    """Compiles several kernels for ``target`` and returns them in order: as many at a time as there are cores, or one
+    """Compile several kernels for ``target`` and returns them in order: as many at a time as there are cores, or one
     where nobody waits for them (``effort.low``). A host compiler gets small ones together.
 
     ``progress(done, total)`` is called on this thread as they are done. At the first failure, or an interrupt, the
@@ -129,14 +129,14 @@ def _batches(sources: Sequence[KernelSource]) -> list[list[int]]:
 
 
 def _of_unlike_names(batch: Sequence[int], sources: Sequence[KernelSource]) -> Iterator[list[int]]:
-    """The kernels of a batch; those whose name another has are alone."""
+    """Yield the kernels of a batch; those whose name another has are alone."""
     names = {sources[k].name: k for k in reversed(batch)}
     yield list(names.values())
     yield from ([k] for k in batch if names[sources[k].name] != k)
 
 
 def _compile_together(sources: Sequence[KernelSource]) -> Sequence[Kernel] | None:
-    """The kernels, by one run of the host's compiler; None where that fails or takes too long."""
+    """Return the kernels, by one run of the host's compiler; None where that fails or takes too long."""
     token = effort.kernel.set(sum(len(s.code) for s in sources))
     try:
         return compile_batch(sources)

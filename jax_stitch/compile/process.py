@@ -59,7 +59,7 @@ class Together:
             self._running.discard(process)
 
     def give_up(self) -> None:
-        """Ends what runs, and what will be started."""
+        """End what runs, and what will be started."""
         with self._lock:
             self.given_up = True
             for process in self._running:
@@ -71,7 +71,7 @@ together: ContextVar[Together | None] = ContextVar("jax_stitch_together", defaul
 
 
 def run(command: Sequence[str], folder: Path | None = None, most: float = math.inf) -> subprocess.CompletedProcess[str]:
-    """Runs a compiler to its end, whatever that is, and returns its output and exit status. ``folder`` is for its
+    """Run a compiler to its end, whatever that is, and returns its output and exit status. ``folder`` is for its
     temporary files, ``most`` the seconds that it has if those of ``effort`` are more.
 
     Raises ``CompilerTimeout``, and ``CompilerTrouble`` where no process can be started.
@@ -151,7 +151,7 @@ def within_deadline(what: str, call: Callable[[], _T]) -> _T:
 
 
 def interrupt() -> None:
-    """Ends the compilers that nobody waits for, with the processes they have started."""
+    """End the compilers that nobody waits for, with the processes they have started."""
     for process in tuple(_quiet):
         _kill(process)
 

@@ -73,7 +73,7 @@ class PtxKernel:
 
 
 def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
-    """Compiles a kernel for a GPU architecture ("sm_75", "sm_80", "sm_90", ...), or finds it in the cache.
+    """Compile a kernel for a GPU architecture ("sm_75", "sm_80", "sm_90", ...), or finds it in the cache.
 
     Raises ``NvrtcMissing`` where NVRTC is missing or does not know the architecture, ``KernelCompileError`` where it
     refuses the text.
@@ -118,7 +118,7 @@ def most_parameter_bytes(version: tuple[int, int]) -> int:
 
 
 def _lower_version(ptx: str, capability: int, parameter_bytes: int) -> str:
-    """The text marked with the lowest PTX version that its architecture and its parameters need."""
+    """Return the text marked with the lowest PTX version that its architecture and its parameters need."""
     needed = max(_ISA_FLOOR, _ISA.get(capability, (0, 0)))
     if parameter_bytes > _SMALL_PARAMETERS:
         needed = max(needed, _ISA_LARGE_PARAMETERS)

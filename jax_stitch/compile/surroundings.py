@@ -29,7 +29,7 @@ _ENVIRONMENT = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
 
 
 def surroundings(device: Device) -> dict[str, object]:
-    """All of that for ``device``, as JSON values."""
+    """Return all of that for ``device``, as JSON values."""
     config: Any = jax.config  # whose typing lacks its flags
     return {
         "device": facts(device),
@@ -41,7 +41,7 @@ def surroundings(device: Device) -> dict[str, object]:
 
 
 def facts(device: Device) -> dict[str, object]:
-    """A device's description, less what is another each time that it is measured."""
+    """Return a device's description, less what is another each time that it is measured."""
     description = asdict(device)
     if device.target.is_host:
         for measured in _MEASURED:

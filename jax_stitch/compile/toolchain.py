@@ -47,7 +47,7 @@ _INSTALL = {
 
 
 def compiler() -> tuple[str, ...]:
-    """The command of the C++ compiler: ``$CXX`` (which may hold options), else the first found on PATH.
+    """Return the command of the C++ compiler: ``$CXX`` (which may hold options), else the first found on PATH.
 
     Raises ``CompilerMissing`` where there is none.
     """
@@ -113,13 +113,13 @@ def processor() -> str:
 
 
 def knows_processor() -> bool:
-    """Whether ``processor`` tells this one from others: else code for its own instructions would run, or fail, on
-    another that shares the cache."""
+    """Return whether ``processor`` tells this one from others: else code for its own instructions would run, or fail,
+    on another that shares the cache."""
     return sys.platform != "linux" or bool(_cpuinfo())
 
 
 def has_avx512() -> bool:
-    """Whether the processor has vectors of 512 bits, of the x86 kind."""
+    """Return whether the processor has vectors of 512 bits, of the x86 kind."""
     return any("avx512f" in line.split() for line in _cpuinfo())
 
 
@@ -144,14 +144,14 @@ NO_DEFAULTS = "-nodefaultlibs"
 
 
 def alone() -> tuple[str, ...]:
-    """The options of what is linked without the C++ library, which would take the linker as long as all the rest: for
-    what throws nothing and makes nothing, where the C library is GNU's (see ``runtime/stitch.h``)."""
+    """Return the options of what is linked without the C++ library, which would take the linker as long as all the
+    rest: for what throws nothing and makes nothing, where the C library is GNU's (see ``runtime/stitch.h``)."""
     is_gnu = sys.platform == "linux" and platform.libc_ver()[0] == "glibc"
     return (NO_DEFAULTS, "-DST_WITHOUT_CPP_LIBRARY") if is_gnu else ()
 
 
 def shared_object(name: str, text: str, options: Sequence[str], *, without_vectors: bool = True) -> bytes:
-    """The shared object of one C++ text, ``without_vectors`` if the compiler has a defect with them.
+    """Return the shared object of one C++ text, ``without_vectors`` if the compiler has a defect with them.
 
     Raises ``KernelCompileError``, ``CompilerMissing``.
     """
@@ -180,7 +180,7 @@ def shared_object(name: str, text: str, options: Sequence[str], *, without_vecto
 
 @contextlib.contextmanager
 def _trouble_told() -> Iterator[None]:
-    """Tells a file system that fails from a defect of ours. Where there is no room, or no permission, the reason is
+    """Tell a file system that fails from a defect of ours. Where there is no room, or no permission, the reason is
     known already."""
     try:
         yield
@@ -193,7 +193,7 @@ def _trouble_told() -> Iterator[None]:
 
 
 def _check_room(folder: Path, command: str, run: subprocess.CompletedProcess[str]) -> None:
-    """Raises what is to blame where a compiler fails and the kernel is not."""
+    """Raise what is to blame where a compiler fails and the kernel is not."""
     if any(words in run.stderr for words in _NO_ROOM) or _is_full(folder):
         raise NoRoom(errno.ENOSPC, f"no space is left where kernels are compiled, in {folder.parent}")
     # A shell gives the number of a signal that ended its command as 128 more.

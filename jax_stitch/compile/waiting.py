@@ -31,12 +31,12 @@ class Stopwatch:
         self._waited: dict[Path, float] = {}
 
     def next_look(self) -> float | None:
-        """Seconds until it is to be asked whether the time is over; ``None`` for never."""
+        """Return seconds until it is to be asked whether the time is over; ``None`` for never."""
         return None if math.isinf(self._allowed) else min(LOOK, max(self._allowed - self._own(), _SHORTEST))
 
     def over(self) -> bool:
-        """Whether the time that is allowed has been used. To be asked at each look: of what has ended, as of a compiler
-        before its linker, nobody tells any more how long it has waited."""
+        """Return whether the time that is allowed has been used. To be asked at each look: of what has ended, as of a
+        compiler before its linker, nobody tells any more how long it has waited."""
         for folder in self._folders():
             if (waited := _waited(folder)) is not None:
                 self._waited[folder] = waited
@@ -57,7 +57,7 @@ class Stopwatch:
 
 
 def _of_group(group: int) -> Iterator[Path]:
-    """The folders of the processes of a group."""
+    """Yield the folders of the processes of a group."""
     try:
         numbers = [entry.name for entry in os.scandir(_PROCESSES) if entry.name.isdecimal()]
     except OSError:
@@ -71,7 +71,7 @@ def _of_group(group: int) -> Iterator[Path]:
 
 
 def _waited(folder: Path) -> float | None:
-    """Seconds for which a process, or a thread, was ready and had no processor; None where that is not told."""
+    """Return seconds for which a process, or a thread, was ready and had no processor; None where that is not told."""
     try:
         return int((folder / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

@@ -54,7 +54,7 @@ class Attempts:
         return unpack(case.module, data) if reply["kind"] == "values" else {}
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._keeper.shut_down()
 
 
@@ -65,7 +65,7 @@ def _request(task: str, case: Case) -> bytes:
 
 
 def answer(header: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The child's reply to ``Attempts``."""
+    """Return the child's reply to ``Attempts``."""
     try:
         module = hlo_parser.parse(header["text"])
         case = Case(module, Settings(**header["settings"]), unpack(module, data))
@@ -77,7 +77,7 @@ def answer(header: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def every_value(case: Case) -> Mapping[str, np.ndarray]:
-    """The value of each instruction of the entry that is an array."""
+    """Return the value of each instruction of the entry that is an array."""
     entry = case.module.entry
     arrays = [i for i in entry if isinstance(i.shape, ArrayShape) and i.opcode not in ("parameter", "constant")]
     if sum(i.shape.bytes for i in arrays if isinstance(i.shape, ArrayShape)) > LARGEST or not arrays:

@@ -29,7 +29,7 @@ class Case:
     values: Mapping[str, np.ndarray] = field(default_factory=lambda: NOTHING)
 
     def arguments(self) -> list[np.ndarray]:
-        """The arguments of the program, by number. Raises ``ValueError`` where one is no array."""
+        """Return the arguments of the program, by number. Raises ``ValueError`` where one is no array."""
         return [self._argument(p) for p in self.module.entry.parameters]
 
     def _argument(self, parameter: Instruction) -> np.ndarray:
@@ -48,7 +48,7 @@ def random_values(shape: ArrayShape, seed: int) -> np.ndarray:
 
 
 def save(case: Case, folder: Path) -> None:
-    """Writes a case into a folder that is there."""
+    """Write a case into a folder that is there."""
     (folder / PROGRAM).write_text(str(case.module))
     (folder / SETTINGS).write_text(json.dumps(asdict(case.settings), indent=2) + "\n")
     if case.values:
@@ -56,7 +56,7 @@ def save(case: Case, folder: Path) -> None:
 
 
 def load(folder: Path) -> Case:
-    """Reads it back. Raises ``OSError`` and ``hlo_parser.HloParseError``."""
+    """Read it back. Raises ``OSError`` and ``hlo_parser.HloParseError``."""
     module = hlo_parser.parse((folder / PROGRAM).read_text())
     settings = Settings(**json.loads((folder / SETTINGS).read_text()))
     values = unpack(module, (folder / VALUES).read_bytes()) if (folder / VALUES).exists() else {}
@@ -64,7 +64,7 @@ def load(folder: Path) -> Case:
 
 
 def pack(module: Module, values: Mapping[str, np.ndarray]) -> bytes:
-    """Values by the names of the entry's instructions, as bytes: NumPy's files know no bfloat16."""
+    """Return values by the names of the entry's instructions, as bytes: NumPy's files know no bfloat16."""
     numbers = {i.name: n for n, i in enumerate(module.entry)}
     raw: dict[str, Any] = {
         str(numbers[name]): np.frombuffer(np.ascontiguousarray(v).tobytes(), np.uint8) for name, v in values.items()
@@ -75,7 +75,7 @@ def pack(module: Module, values: Mapping[str, np.ndarray]) -> bytes:
 
 
 def unpack(module: Module, data: bytes) -> dict[str, np.ndarray]:
-    """The values that ``pack`` made bytes of, for the same module."""
+    """Return the values that ``pack`` made bytes of, for the same module."""
     values = {}
     instructions = tuple(module.entry)
     with np.load(io.BytesIO(data)) as file:

@@ -48,7 +48,7 @@ def minimise(
 def smallest(
     case: Case, wanted: Outcome, attempts: Attempts, end: float, step: Callable[[str], None] = lambda _: None
 ) -> Case:
-    """A case that fails as it does, of which no step of ``reductions`` makes a smaller one that does (or none by
+    """Return a case that fails as it does, of which no step of ``reductions`` makes a smaller one that does (or none by
     ``end``, of the monotonic clock).
     """
 

@@ -37,11 +37,11 @@ class Outcome:
 
     @property
     def fails(self) -> bool:
-        """Whether it is a failure of JAX Stitch."""
+        """Return whether it is a failure of JAX Stitch."""
         return self.kind in (DIFFERS, RAISES, DIED, HUNG)
 
     def is_like(self, other: Outcome) -> bool:
-        """Whether both are the same failure."""
+        """Return whether both are the same failure."""
         return (self.kind, self.what) == (other.kind, other.what)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def outcome(case: Case) -> Outcome:
-    """Runs a case in this process under both."""
+    """Run a case in this process under both."""
     faults = hlo_parser.verify(case.module)
     if faults:
         return Outcome(INVALID, "the program is wrong", str(faults[0]))
@@ -70,7 +70,7 @@ def outcome(case: Case) -> Outcome:
 
 
 def run_stitched(case: Case, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results by way of our kernels."""
+    """Return the results by way of our kernels."""
     function = stitched(case).compile(target_of(devices.get(case.settings.device)))
     with jax.enable_x64(True):
         arrays = [jax.device_put(a) for a in arguments]
@@ -78,13 +78,13 @@ def run_stitched(case: Case, arguments: Sequence[np.ndarray]) -> list[np.ndarray
 
 
 def stitched(case: Case) -> Stitched:
-    """The plan and the kernels of a case."""
+    """Return the plan and the kernels of a case."""
     laid_out_for = devices.get(case.settings.laid_out_for)
     return stitch_capture(captured(case), laid_out_for, PlannerName(case.settings.planner), case.settings.templates)
 
 
 def captured(case: Case) -> Capture:
-    """A case as a capture of a function that nobody has any more."""
+    """Return a case as a capture of a function that nobody has any more."""
     module = case.module
     root = module.entry.root.shape
     results = root.elements if isinstance(root, TupleShape) else (root,)

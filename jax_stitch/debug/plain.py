@@ -15,7 +15,7 @@ from jax_stitch.jax_names import xla_client
 
 
 def run_plain(module: Module, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of a program on the default device."""
+    """Return the results of a program on the default device."""
     device: Any = jax.devices()[0]
     options = xla_client.CompileOptions()
     program = stablehlo_of(opened(module), module.name)

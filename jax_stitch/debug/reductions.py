@@ -39,7 +39,9 @@ def size(case: Case) -> tuple[int, int]:
 
 
 def simplest(case: Case) -> Case:
-    """The case without what is not the program itself: its header's attributes, where its operations come from."""
+    """Return the case without what is not the program itself: its header's attributes, where its operations come
+    from.
+    """
     module = replace(case.module, attributes=hlo_parser.FrozenDict(), stack_frames=None)
     nothing = hlo_parser.FrozenDict[str, object]()
     module = hlo_parser.rewrite.map_instructions(module, lambda _, i: replace(i, metadata=nothing))
@@ -47,7 +49,7 @@ def simplest(case: Case) -> Case:
 
 
 def trimmed(case: Case, entry: Computation, module: Module | None = None) -> Case:
-    """The case with another entry, less what its root does not need, parameters renumbered."""
+    """Return the case with another entry, less what its root does not need, parameters renumbered."""
     needed = ancestors(entry, [entry.root.name])
     kept = [i for i in entry if i.name in needed]
     numbers = {
@@ -77,7 +79,7 @@ def fewer_results(case: Case) -> Iterator[Case]:
 
 
 def with_results(case: Case, names: Collection[str]) -> Case:
-    """The case with these instructions as its results."""
+    """Return the case with these instructions as its results."""
     entry = case.module.entry
     instructions = [replace(i, is_root=False) for i in entry if i.name != entry.root.name or i.name in names]
     if len(names) == 1:
@@ -110,7 +112,7 @@ def later_starts(case: Case) -> Iterator[Case]:
 
 
 def with_parameters(case: Case, names: Collection[str]) -> Case:
-    """The case with these instructions as parameters."""
+    """Return the case with these instructions as parameters."""
     entry, count = case.module.entry, len(case.module.entry.parameters)
     instructions = []
     for i in entry:
@@ -192,7 +194,7 @@ def _resized(case: Case, text: str, old: int, new: int, multiples: bool) -> Case
 
 
 def _cut(module: Module, case: Case) -> dict[str, np.ndarray]:
-    """The values' first elements along the dimensions that have become shorter."""
+    """Return the values' first elements along the dimensions that have become shorter."""
     values = {}
     for i in module.entry:
         value = case.values.get(i.name)

@@ -45,7 +45,7 @@ def write_report(
     arguments: Sequence[Any] | None,
     settings: Settings | None = None,
 ) -> Path:
-    """Writes what there is to know about a failure to a new folder, and says on the standard error where it lies.
+    """Write what there is to know about a failure to a new folder, and says on the standard error where it lies.
 
     ``failure`` is what was raised, or what is wrong with the results; ``arguments`` are those of the HLO's entry
     (``Capture.flatten``), where they are known. Without ``settings`` it was planned as is usual for the device.
@@ -68,7 +68,7 @@ def write_report(
 
 
 def essence(text: str) -> str:
-    """A program's text without what says where it comes from; as it is, where it cannot be read."""
+    """Return a program's text without what says where it comes from; as it is, where it cannot be read."""
     try:
         return str(simplest(Case(hlo_parser.parse(text))).module)
     except hlo_parser.HloParseError:
@@ -76,21 +76,21 @@ def essence(text: str) -> str:
 
 
 def write_case(case: Case, failure: Outcome, folder: Path) -> Path:
-    """The same for a program by itself, in this folder, in place of what was there."""
+    """Return the same for a program by itself, in this folder, in place of what was there."""
     folder.mkdir(exist_ok=True)
     _write(case, None, str(failure), folder)
     return folder
 
 
 def reproduce(folder: Path) -> int:
-    """Runs the program of a report, prints what becomes of it, and returns 1 if it fails, else 0."""
+    """Run the program of a report, prints what becomes of it, and returns 1 if it fails, else 0."""
     outcome = outcomes.outcome(load(folder))
     print(outcome)
     return int(outcome.fails)
 
 
 def _new_folder(name: str) -> Path:
-    """A folder of its own: others may write theirs at the same time."""
+    """Return a folder of its own: others may write theirs at the same time."""
     above = parent()
     above.mkdir(parents=True, exist_ok=True)
     stem = "jax_stitch_debug_" + "".join(c if c.isalnum() else "_" for c in name)
@@ -120,7 +120,7 @@ def _write(case: Case, stitched: Stitched | None, failure: str, folder: Path) ->
 
 
 def _planned(case: Case) -> Stitched | str:
-    """The plan of a case, or why there is none: its failure may be in planning."""
+    """Return the plan of a case, or why there is none: its failure may be in planning."""
     try:
         return outcomes.stitched(case)
     except Exception as error:

@@ -32,17 +32,17 @@ class Settings:
 
 
 def debugging() -> bool:
-    """Whether reports are wanted."""
+    """Return whether reports are wanted."""
     return os.environ.get(DEBUG_VARIABLE) == "1"
 
 
 def parent() -> Path:
-    """The folder that reports are written to."""
+    """Return the folder that reports are written to."""
     return Path(os.environ.get(FOLDER_VARIABLE) or ".")
 
 
 def report(captured: Capture, failure: Exception, settings: Settings) -> None:
-    """Writes a report of an internal error, once in a process for a program and an error, and says where."""
+    """Write a report of an internal error, once in a process for a program and an error, and says where."""
     from jax_stitch.debug.report import essence, write_report
 
     try:

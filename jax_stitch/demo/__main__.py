@@ -24,7 +24,7 @@ OK, FAILED = 0, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, 1 if results disagree or something fails, 2 for wrong use."""
+    """Return the exit status: 0, 1 if results disagree or something fails, 2 for wrong use."""
     parser = argparse.ArgumentParser(prog="python -m jax_stitch.demo", description=__doc__)
     parser.add_argument("--device", default="h200", help="the GPU to plan for (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.5, help="for timing each (default: %(default)s)")
@@ -65,7 +65,7 @@ def _compared(case: Case, options: argparse.Namespace, step: Step) -> tuple[str,
 
 
 def table(compared: Iterable[tuple[str, Comparison]], device: str) -> str:
-    """All of it at a glance."""
+    """Return the table that says all of it at a glance."""
     there = device.upper()
     header = ("", "jax.jit here", "stitched", "", f"launches on {there}", "bytes over least", "results")
     rows = []

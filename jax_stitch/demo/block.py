@@ -50,7 +50,9 @@ class Block(nn.Module):
 
 
 def make_training_step(size: tuple[int, ...], dtype: DTypeLike) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The step (squared error, gradient, AdamW update) and its arguments, for ``size`` (batch, length, features)."""
+    """Return the step (squared error, gradient, AdamW update) and its arguments, for ``size`` (batch, length,
+    features).
+    """
     block = Block(heads=4)
     optimizer = optax.adamw(1e-3, eps=adam_epsilon(dtype))
 

@@ -25,14 +25,14 @@ class Case:
 
 
 def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """Each row of ``x`` normalised."""
+    """Return each row of ``x`` normalised."""
     mean = x.mean(-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(-1, keepdims=True)
     return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * scale + bias
 
 
 def layer_norm_with_gradient(rows: int, features: int) -> Made:
-    """The result, and the gradients of all three arguments."""
+    """Return the result, and the gradients of all three arguments."""
 
     def forward_and_backward(x: jax.Array, scale: jax.Array, bias: jax.Array, g: jax.Array) -> Any:
         y, back = jax.vjp(layer_norm, x, scale, bias)
@@ -43,7 +43,7 @@ def layer_norm_with_gradient(rows: int, features: int) -> Made:
 
 
 def push_cart(state: tuple[jax.Array, ...], action: jax.Array) -> tuple[jax.Array, ...]:
-    """One step of Cart-pole for each environment of a batch: its position, speed, angle and turning speed."""
+    """Return one step of Cart-pole for each environment of a batch: its position, speed, angle and turning speed."""
     x, v, angle, w = state
     force, c, s = jnp.where(action, 10.0, -10.0), jnp.cos(angle), jnp.sin(angle)
     push = (force + 0.05 * w * w * s) / 1.1
@@ -69,7 +69,7 @@ def cart_pole(batch: int, steps: int) -> Made:
 
 
 def training_step(batch: int, length: int, features: int) -> Made:
-    """A Transformer block, its gradient and AdamW."""
+    """Return a Transformer block, its gradient and AdamW."""
     from jax_stitch.demo.block import make_training_step  # Flax and Optax, which the library does without
 
     return make_training_step((batch, length, features), jnp.float32)

@@ -31,7 +31,7 @@ class Shown:
 
 
 def picture(programs: Sequence[Shown], head: str) -> str:
-    """An SVG of these programs under jax.jit and under stitch_jit, for the devices of their plans."""
+    """Return an SVG of these programs under jax.jit and under stitch_jit, for the devices of their plans."""
     parts = [_text(10, 24, head, size=14, weight="600")]
     y = 40
     for shown in programs:
@@ -72,7 +72,7 @@ def _program(shown: Shown, y: int) -> str:
 
 
 def _lane(traffic: Traffic, longest: int, top: int, stitched: bool) -> str:
-    """The kernels of a program one after the other; thin neighbours that are alike as one block."""
+    """Return the kernels of a program one after the other; thin neighbours that are alike as one block."""
     parts, x, begun, last = [], float(LEFT), float(LEFT), ""
     for kernel in traffic.kernels:
         colour, width = _colour(kernel, stitched), BLOCKS * kernel.bytes / longest
@@ -94,7 +94,7 @@ def _block(x: float, end: float, top: int, colour: str) -> str:
 
 
 def _stripes(x: float, end: float, top: int) -> list[str]:
-    """Marks of a kernel that is launched again and again."""
+    """Mark of a kernel that is launched again and again."""
     return [
         f'<rect fill="#ffffff" x="{x + n * 4 + 3:.1f}" y="{top}" width="1" height="{_LANE}"/>'
         for n in range(int((end - x) // 4))

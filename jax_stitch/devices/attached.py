@@ -27,7 +27,7 @@ _LANES = {(7, 5): 64, (8, 0): 64}
 
 
 def describe(jax_device: Any, table: Mapping[str, Entry]) -> Device:
-    """The device behind a ``jax.Device`` of the CUDA platform.
+    """Return the device behind a ``jax.Device`` of the CUDA platform.
 
     Where the GPU is not in the table: raises ``CupyMissing`` without CuPy, ``RuntimeError`` where its driver does not
     answer.
@@ -39,14 +39,14 @@ def describe(jax_device: Any, table: Mapping[str, Entry]) -> Device:
 
 
 def with_driver(device: Device, version: tuple[int, int]) -> Device:
-    """The device with what a driver of this version of CUDA lets kernels have."""
+    """Return the device with what a driver of this version of CUDA lets kernels have."""
     assert device.compute_capability is not None
     taken = kernel_parameter_bytes(device.compute_capability, version)
     return replace(device, kernel_parameter_bytes=min(device.kernel_parameter_bytes, taken))
 
 
 def driver_version(loaded: Path = _LOADED) -> tuple[int, int]:
-    """The CUDA version that the driver is of; of one that does not say, the oldest that JAX runs on.
+    """Return the CUDA version that the driver is of; of one that does not say, the oldest that JAX runs on.
 
     Linux has it in a file. CuPy, which takes a second to import, is asked where that is missing.
     """
@@ -63,7 +63,7 @@ def driver_version(loaded: Path = _LOADED) -> tuple[int, int]:
 def lookup(
     product: str, compute_capability: tuple[int, int], multiprocessors: int, table: Mapping[str, Entry]
 ) -> Device | None:
-    """The table's device of that product name, or None.
+    """Return the table's device of that product name, or None.
 
     The number of multiprocessors keeps MIG slices and cut-down variants apart.
     """
@@ -75,7 +75,9 @@ def lookup(
 
 
 def build(product: str, query: Query) -> Device:
-    """A device from its driver's attributes (numbers of ``CUdevice_attribute``; clocks in kHz, bus width in bits)."""
+    """Return a device from its driver's attributes (numbers of ``CUdevice_attribute``; clocks in kHz, bus width in
+    bits).
+    """
     compute_capability = (query(75), query(76))
     return Device(
         name=re.sub(r"[^a-z0-9]+", "-", product.lower().removeprefix("nvidia ")).strip("-"),
@@ -106,7 +108,7 @@ _TOTAL_MEMORY = -1
 
 
 def driver_query(ordinal: int) -> Query:
-    """Asks the CUDA driver, by CuPy. Raises ``CupyMissing``, and ``RuntimeError`` where it does not answer."""
+    """Ask the CUDA driver, by CuPy. Raises ``CupyMissing``, and ``RuntimeError`` where it does not answer."""
 
     def query(number: int) -> int:
         return attached.total_memory(ordinal) if number == _TOTAL_MEMORY else attached.attribute(number, ordinal)

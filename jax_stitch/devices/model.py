@@ -73,8 +73,8 @@ class Device:
 
     @property
     def fetches_rows(self) -> bool:
-        """Whether a unit of its own copies whole rows to a block's shared memory, past the registers of its threads:
-        the bulk copies of ``cp.async.bulk``, from sm_90 on.
+        """Return whether a unit of its own copies whole rows to a block's shared memory, past the registers of its
+        threads: the bulk copies of ``cp.async.bulk``, from sm_90 on.
         """
         return self.compute_capability is not None and self.compute_capability >= (9, 0)
 
@@ -90,7 +90,7 @@ class Device:
 
     @property
     def sm(self) -> str | None:
-        """The architecture's name for NVIDIA's compilers: "sm_90"; None on a CPU."""
+        """Return the architecture's name for NVIDIA's compilers: "sm_90"; None on a CPU."""
         if self.compute_capability is None:
             return None
         major, minor = self.compute_capability

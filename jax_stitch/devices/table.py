@@ -28,7 +28,7 @@ def kernel_parameter_bytes(compute_capability: tuple[int, int], cuda: tuple[int,
 
 @functools.cache
 def entries() -> Mapping[str, Entry]:
-    """The table by device name, in the order of ``specs/devices.toml``.
+    """Return the table by device name, in the order of ``specs/devices.toml``.
 
     Read when first asked for: a process that stays on its CPU has no use for it, and it takes some ten milliseconds.
     """
@@ -78,7 +78,7 @@ def _number(config: str, field: str) -> int:
 
 
 def _text(config: str, field: str) -> str:
-    """A scalar field of the text proto."""
+    """Return a scalar field of the text proto."""
     match = re.search(rf"\b{field}:\s*([^\s}}]+)", config)
     if match is None:
         raise ValueError(f"a device specification lacks the field {field}")

@@ -8,7 +8,9 @@ from jax_stitch.schedule.model import Part
 
 
 def step_ahead(part: Part, address: Expr) -> int | None:
-    """How far the next place's element is, where a block's rows are neighbours in memory and its places far apart."""
+    """Return how far the next place's element is, where a block's rows are neighbours in memory and its places far
+    apart.
+    """
     if not part.ahead:
         return None
     variables = {v.name: v for v in address.variables()}

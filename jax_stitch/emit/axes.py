@@ -34,7 +34,7 @@ Load = tuple[int, str]
 
 
 def axis_findings(kernel: ScheduledKernel, made: model.Kernel) -> Iterator[Finding]:
-    """Where a kernel and its HLO differ."""
+    """Yield where a kernel and its HLO differ."""
     for part, written in zip(kernel.parts, made.parts, strict=True):
         if part.pattern.loop is None:
             shape = PatternView(kernel.graph, part.pattern, row_index(part.split.rows, part.split.period), part.periods)
@@ -77,7 +77,7 @@ def _differences(wanted: set[Load], loaded: set[Load], name: str) -> Iterator[Fi
 
 
 def _copies(written: model.Part, inputs: Mapping[str, int]) -> dict[str, int]:
-    """The arrays in shared memory that rows of inputs are copied to, and these inputs."""
+    """Return the arrays in shared memory that rows of inputs are copied to, and these inputs."""
     copying = (s for s in written.body if isinstance(s, st.Pass) and s.fetches)
     moves = (n for s in copying for n in nodes(s) if isinstance(n, st.Assign))
     return {
@@ -88,13 +88,15 @@ def _copies(written: model.Part, inputs: Mapping[str, int]) -> dict[str, int]:
 
 
 def _position(at: Expr) -> str:
-    """A position as text, the same for indices that differ in the names of data and in the order of their terms."""
+    """Return a position as text, the same for indices that differ in the names of data and in the order of their
+    terms.
+    """
     plain = renamed(at, lambda v: v if v.name in LOOPS else Var("data", v.low, v.high))
     return " + ".join([*sorted(f"{atom} * {c}" for atom, c in plain.terms), str(plain.offset)])
 
 
 def _lengths(shape: PatternView, part: Part, written: model.Part) -> Iterator[Finding]:
-    """The lengths of the passes, in order."""
+    """Yield the lengths of the passes, in order."""
     graph = shape.graph
     scopes = iter([s for s in written.body if isinstance(s, st.Scope)])
     sorts = iter([s for s in written.body if isinstance(s, st.Sort)])
@@ -139,7 +141,7 @@ def _place(shape: PatternView, size: int) -> Expr:
 
 
 def _steps(made: st.Scope | None) -> int:
-    """How many elements an inner reduction takes for each place that it leaves."""
+    """Return how many elements an inner reduction takes for each place that it leaves."""
     whole = made.body if made else ()
     first = next((k for k, n in enumerate(whole) if isinstance(n, st.Barrier)), len(whole))
     loops: list[Any] = [n for n in nodes(st.Scope(whole[:first])) if isinstance(n, st.Serial)]
@@ -147,6 +149,6 @@ def _steps(made: st.Scope | None) -> int:
 
 
 def _passed(made: st.Scope | None) -> int:
-    """The places of the pass of one whose lanes go along what is reduced."""
+    """Return the places of the pass of one whose lanes go along what is reduced."""
     passes = [n for n in nodes(made) if isinstance(n, st.Pass)] if made else []
     return passes[0].size if len(passes) == 1 else 0

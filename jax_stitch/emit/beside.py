@@ -15,7 +15,7 @@ from jax_stitch.util.values import replace
 
 
 def read_beside(part: model.Part) -> model.Part:
-    """A part whose inputs that are chosen from beside what crosses phases are said to cross them too."""
+    """Return a part whose inputs that are chosen from beside what crosses phases are said to cross them too."""
     crossing = {p.name for p in part.parameters if p.crossing}
     if not crossing:
         return part

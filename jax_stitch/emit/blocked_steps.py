@@ -24,7 +24,7 @@ class BlockedSteps:
         self._sums = blocked if self._depth else {}
 
     def target(self, whole: Ref) -> Ref:
-        """The sum that a step goes to."""
+        """Return the sum that a step goes to."""
         return self._block_of(whole, 0) if whole in self._sums else whole
 
     def declarations(self) -> list[st.Sum]:

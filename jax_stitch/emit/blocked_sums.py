@@ -26,7 +26,7 @@ class BlockedSums:
         self._depth = depth if self._reducers else 0
 
     def target(self, i: int) -> str:
-        """The accumulator that takes elements in."""
+        """Return the accumulator that takes elements in."""
         return self._block_of(i, 0) if i in self._reducers else self._whole(i)
 
     def declarations(self) -> list[Statement]:
@@ -62,7 +62,7 @@ class BlockedSums:
 
 
 def join_depth(count: int, block: int) -> int:
-    """How often blocks are put into blocks, so that no accumulator takes many of ``count`` elements."""
+    """Return how often blocks are put into blocks, so that no accumulator takes many of ``count`` elements."""
     depth = 0
     while count > 2 * block:
         depth, count = depth + 1, ceil(count / block)
@@ -70,5 +70,7 @@ def join_depth(count: int, block: int) -> int:
 
 
 def is_blocked(r: Reducer) -> bool:
-    """Whether the order of its elements changes a reduction's rounding, and blocks can start from a neutral element."""
+    """Return whether the order of its elements changes a reduction's rounding, and blocks can start from a neutral
+    element.
+    """
     return r.fields == 1 and r.dtypes[0] in FLOATS and r.identity is not None

@@ -85,8 +85,8 @@ class Evaluator:
         vector: int = 1,
         stretch: Stretch | None = None,
     ) -> Scope:
-        """Opens a pass whose loops go as deep as ``deepest``, of ``stretch`` over those places alone; returns the
-        scope whose statements the caller places.
+        """Open a pass whose loops go as deep as ``deepest``, of ``stretch`` over those places alone; return the scope
+        whose statements the caller places.
         """
         self._stretch = stretch
         scope = Scope({PER_ROW: [], PER_PLACE: []}, vector=vector)
@@ -97,7 +97,7 @@ class Evaluator:
         return scope
 
     def provide(self, where: Mapping[Element, Ref]) -> None:
-        """Says where the open pass has elements. Each is read where it is wanted, and then cached if it is to be."""
+        """Say where the open pass has elements. Each is read where it is wanted, and then cached if it is to be."""
         self._provided = where
 
     def _taken(self, key: Element, where: Ref) -> Known:
@@ -109,11 +109,11 @@ class Evaluator:
         return value
 
     def wrote(self, *nodes: int) -> None:
-        """Tells that the registers of each row that have these nodes are written: what follows may read them."""
+        """Tell that the registers of each row that have these nodes are written: what follows may read them."""
         self._written.update(nodes)
 
     def close(self) -> None:
-        """Ends the pass: what follows is uniform."""
+        """End the pass: what follows is uniform."""
         self._scopes = [self.uniform]
         self._deepest = UNIFORM
         self._uses = self._caches = frozenset()
@@ -121,8 +121,8 @@ class Evaluator:
         self._provided = {}
 
     def element(self, i: int, index: Index, *, root: bool = False) -> Known:
-        """The value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a cached
-        value.
+        """Return the value of element ``index`` of node ``i``; ``root`` asks for its computation even where it is a
+        cached value.
         """
         wanted = (i, index)
         waiting = [wanted]
@@ -151,7 +151,7 @@ class Evaluator:
         return self._taken(key, self._provided[key]) if key in self._provided else None
 
     def _needs(self, key: Element, asked: bool) -> list[Element]:
-        """The elements that computing one takes, whatever the row and place."""
+        """Return the elements that computing one takes, whatever the row and place."""
         i, index = key
         node = self._graph[i]
         if not asked and (key in self._uses or i in self._part.storage):
@@ -211,7 +211,7 @@ class Evaluator:
         return self._named(node, rounded(node.tensor.dtype, where), depth)
 
     def _copied(self, node: Node, index: Index, position: Expr) -> Known:
-        """An element of an input's row that was copied to shared memory, where it is as in its buffer."""
+        """Return an element of an input's row that was copied to shared memory, where it is as in its buffer."""
         where, top = self._cells[node.id], self._scopes[-1]
         assert isinstance(where, Ref)
         vector = "" if top.guarded else self.vector_name(node, index, top.vector)
@@ -219,7 +219,7 @@ class Evaluator:
         return self._named(node, cell, max(PER_ROW, self._depth_of(position)))
 
     def _in_shared(self, where: Ref | Field, position: Expr) -> Cell | Field:
-        """An element of an array that each row has in shared memory, or a field of one."""
+        """Return an element of an array that each row has in shared memory, or a field of one."""
         if isinstance(where, Field):
             assert isinstance(where.of, Ref)
             return Field(Cell(where.of.name, self.index(position), where.of.dtype), where.field, where.dtype)
@@ -249,8 +249,8 @@ class Evaluator:
         return self._named(node, Cell(buffer, position, node.tensor.dtype, vector), self._depth_of(at))
 
     def vector_name(self, node: Node, index: Index, of_places: int) -> str:
-        """The name of the vector in which an element is read or written with its neighbours: ``of_places`` of a row, or
-        those at the same place of the rows that a thread has; none where it has none.
+        """Return the name of the vector in which an element is read or written with its neighbours: ``of_places`` of a
+        row, or those at the same place of the rows that a thread has; none where it has none.
         """
         dims, rows = node.tensor.dims, self._part.split.row_vector
         in_vectors = of_places > 1 and is_in_vectors(index, dims, of_places)
@@ -348,7 +348,7 @@ class Evaluator:
         return Known(Ref(name, dtype), depth)
 
     def _write(self, statement: Statement, depth: int) -> int:
-        """Adds a statement at ``depth``, or the nearest one that is open; inside a condition nothing moves out."""
+        """Add a statement at ``depth``, or the nearest one that is open; inside a condition nothing moves out."""
         top = self._scopes[-1]
         depth = min(depth, self._deepest)
         if top.guarded:
@@ -387,7 +387,7 @@ class Evaluator:
         return depth
 
     def index(self, e: Expr) -> Expr:
-        """An index expression in which what stands for data has the name of its value, its terms in their order."""
+        """Return an index in which what stands for data has its value's name; its terms keep their order."""
         if all(self._symbol(v.name) is None for v in e.variables()):
             return e
         return renamed(e, self._variable)

@@ -15,7 +15,7 @@ from jax_stitch.kernel.model import Buffer, Kernel, Part, Phase, TeamShape
 
 
 def text(kernel: Kernel) -> str:
-    """The C++ text, which NVRTC and a host compiler both take."""
+    """Return the C++ text, which NVRTC and a host compiler both take."""
     functions, names = _functions(kernel.parts)
     return "\n".join(
         [
@@ -33,7 +33,7 @@ def text(kernel: Kernel) -> str:
 
 
 def _functions(parts: Sequence[Part]) -> tuple[list[str], list[str]]:
-    """The functions of the parts, those that are alike once; and the name of each part's."""
+    """Return the functions of the parts, those that are alike once; and the name of each part's."""
     bodies: dict[str, str] = {}
     functions: list[str] = []
     if len(parts) == 1:
@@ -70,7 +70,7 @@ def _is_spread(part: Part) -> bool:
 
 
 def _device_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
-    """The kernel for CUDA."""
+    """Return the kernel for CUDA."""
     access = _accesses(kernel)
     parameters = [f"const {_pointer(b)} {access[b.name]} {b.name}" for b in kernel.inputs]
     parameters += [f"{_pointer(b)} {access[b.name]} {b.name}" for b in (*kernel.outputs, *kernel.scratch)]
@@ -84,7 +84,7 @@ def _device_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
 
 
 def _host_entry(kernel: Kernel, names: Sequence[str]) -> list[str]:
-    """The function for the host, which runs some of the blocks one after another."""
+    """Return the function for the host, which runs some of the blocks one after another."""
     calls = [call for phase in kernel.phases for _, call in _calls(kernel, phase, names)]
     buffers = [*kernel.inputs, *kernel.outputs, *kernel.scratch]
     consts = ["const "] * len(kernel.inputs) + [""] * len(buffers)
@@ -156,8 +156,8 @@ def _device_body(kernel: Kernel, names: Sequence[str]) -> list[str]:
 
 
 def _blocks_in_turn(first: int, last: int, cluster: int, all_of_them: bool) -> str:
-    """The head of the loop of a block of the launch, or of a cluster, over blocks of a phase: over its share of them,
-    or over all, where it is the last or the launch's blocks share out the work of each.
+    """Return the head of the loop of a block of the launch, or of a cluster, over blocks of a phase: over its share of
+    them, or over all, where it is the last or the launch's blocks share out the work of each.
     """
     if all_of_them:
         return f"for (int64_t block = {first}; block < {last}; ++block)"
@@ -175,7 +175,8 @@ def _unpack(k: int, buffer: Buffer, const: str, access: str) -> str:
 
 
 def _shared_body(bodies: dict[str, str], functions: list[str], head: str, function: str, k: int) -> str:
-    """Parts with the same text share one function: an optimizer's tensors of one shape differ in their pointers alone.
+    """Return parts as functions that those with the same text share: an optimizer's tensors of one shape differ in
+    their pointers alone.
 
     Identifiers are numbered by first appearance before texts are compared, since they come from HLO names, which
     differ.
@@ -188,7 +189,7 @@ def _shared_body(bodies: dict[str, str], functions: list[str], head: str, functi
 
 
 def _numbered(head: str, function: str, k: int) -> str:
-    """The text of a part by its number, with names at file scope that no other part has."""
+    """Return the text of a part by its number, with names at file scope that no other part has."""
     text = f"{head}\n{function}" if head else function
     for name in _declared(head) if k else ():
         text = re.sub(rf"\b{name}\b", f"{name}_part{k}_", text)  # No local name ends in an underscore.
@@ -196,7 +197,7 @@ def _numbered(head: str, function: str, k: int) -> str:
 
 
 def _declared(head: str) -> list[str]:
-    """The functors and tables declared at file scope, where two parts may use the same name."""
+    """Return the functors and tables declared at file scope, where two parts may use the same name."""
     return re.findall(r"^(?:struct|ST_TABLE \w+) (\w+)", head, re.MULTILINE)
 
 

@@ -11,7 +11,7 @@ from jax_stitch.kernel.model import Comparator, Parameter, Part, RowShape, TeamS
 
 
 def function(part: Part, name: str) -> str:
-    """The function of a part."""
+    """Return the function of a part."""
     shape, index = part.shape, "int64_t" if part.wide else "int32_t"
     spread = isinstance(shape, TeamShape) and shape.spread
     helped = isinstance(shape, TeamShape) and shape.pieces > 1
@@ -77,8 +77,8 @@ def head(part: Part) -> str:
 
 
 def _comparator_text(order: Comparator) -> str:
-    """A functor with the type ``T`` of an element, the ``Arrays`` in which the elements' fields stand, and ``bool
-    before(T, T)``, a strict order.
+    """Return a functor with the type ``T`` of an element, the ``Arrays`` in which the elements' fields stand, and
+    ``bool before(T, T)``, a strict order.
     """
     numbered = list(enumerate(map(ctype, order.dtypes)))
     before = "precedes(a, b)"

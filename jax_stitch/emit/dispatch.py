@@ -60,7 +60,7 @@ def _of_group(group: Sequence[Call]) -> list[str]:
 
 
 def _table(group: Sequence[Call]) -> Iterator[str]:
-    """One call for all of a run, after what differs between them."""
+    """Yield one call for all of a run, after what differs between them."""
     columns = list(zip(*(call.arguments for call in group), strict=True))
     names = [f"array{k}" if len(set(column)) > 1 else column[0][1] for k, column in enumerate(columns)]
     own = [k for k, column in enumerate(columns) if len(set(column)) > 1]

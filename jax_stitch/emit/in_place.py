@@ -28,8 +28,8 @@ class Reuse(Struct, frozen=True):
 
 
 def in_place(kernel: model.Kernel, wanted: Sequence[Reuse]) -> tuple[model.Kernel, tuple[tuple[int, int], ...]]:
-    """A kernel that writes those of its outputs in place that may be, and which these are: the numbers of input and
-    output.
+    """Return a kernel that writes those of its outputs in place that may be, and which these are: the numbers of input
+    and output.
     """
     over_inputs = _possible(kernel, wanted)
     rest = [w for w in wanted if w.input not in over_inputs and w.output not in over_inputs.values()]
@@ -44,7 +44,7 @@ def in_place(kernel: model.Kernel, wanted: Sequence[Reuse]) -> tuple[model.Kerne
 
 
 def reads(kernel: model.Kernel) -> int:
-    """How many places of a kernel's text read its buffers."""
+    """Return how many places of a kernel's text read its buffers."""
     count = 0
     for part in kernel.parts:
         names = {p.name for p in part.parameters if not p.written}
@@ -53,7 +53,7 @@ def reads(kernel: model.Kernel) -> int:
 
 
 def _possible(kernel: model.Kernel, wanted: Sequence[Reuse]) -> dict[int, int]:
-    """The outputs, by input, that may be written in place; each at most once."""
+    """Return the outputs, by input, that may be written in place; each at most once."""
     output_of: dict[int, int] = {}
     aliases = Aliases(kernel)
     for reuse in wanted:
@@ -71,7 +71,9 @@ def _targets(kernel: model.Kernel, outputs: Iterable[int]) -> frozenset[str]:
 
 
 def _meeting(kernel: model.Kernel, targets: Collection[str]) -> model.Kernel:
-    """A kernel in which the threads of a row, who all compute what one of them writes to these outputs, meet before."""
+    """Return a kernel in which the threads of a row, who all compute what one of them writes to these outputs, meet
+    before.
+    """
     parts = list(kernel.parts)
     for call in (c for phase in kernel.phases for c in phase.calls):
         part = parts[call.part]
@@ -124,7 +126,7 @@ def _written_over(kernel: model.Kernel, over: Mapping[str, str]) -> model.Kernel
 
 
 def _sharing(part: model.Part, names: Collection[str]) -> model.Part:
-    """A part whose parameters of these names are not the only ones in their memory."""
+    """Return a part whose parameters of these names are not the only ones in their memory."""
     if not names:
         return part
     parameters = tuple(replace(p, in_place=p.name in names) for p in part.parameters)
@@ -151,7 +153,7 @@ def _writes_last(body: Any, outputs: Collection[str]) -> Any:
 
 
 def _inside(s: Any, outputs: Collection[str]) -> Any:
-    """A statement with the same done to the statements in it."""
+    """Return a statement with the same done to the statements in it."""
     if isinstance(s, st.ScanPass | st.Sums):
         return s
     changed = {
@@ -166,7 +168,7 @@ _HOLDING = (st.Rows, st.Pass, st.Stretch, st.Scope, st.Items)
 
 
 def _is_write(s: Any, outputs: Collection[str]) -> bool:
-    """Whether a statement writes a value that has a name, which stays what it is, to an output."""
+    """Return whether a statement writes a value that has a name, which stays what it is, to an output."""
     assign = s.does if isinstance(s, st.Only) else s
     return (
         isinstance(assign, st.Assign)

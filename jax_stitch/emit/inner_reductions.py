@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
-    """The reductions of a pass, place by place of what they leave."""
+    """Return the reductions of a pass, place by place of what they leave."""
     if row_pass.along:
         return _along(emitter, row_pass)
     if row_pass.shares > 1 and not row_pass.neighbours:
@@ -98,7 +98,7 @@ def _lanes_of(emitter: PartEmitter, row_pass: InnerReducePass, i: int) -> _Lanes
 
 
 def _behind(emitter: PartEmitter, row_pass: InnerReducePass, i: int) -> int:
-    """Where shared memory goes on behind a reduction's results."""
+    """Return where shared memory goes on behind a reduction's results."""
     stored = next(k for k in results_of(emitter.graph, emitter.graph[i]) if k >= 0)
     results = results_bytes(row_pass, emitter.part.split, emitter.reducers[i].fields)
     return emitter.part.storage[stored].offset + results
@@ -111,7 +111,7 @@ def _first(emitter: PartEmitter, i: int) -> Value:
 
 
 def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
-    """The reduction of which each lane has a share; then each place's shares, in groups where they are many."""
+    """Return the reduction of which each lane has a share; then each place's shares, in groups where they are many."""
     r, part, values = emitter.reducers[row_pass.reduce], emitter.part, emitter.values
     name, lowest = emitter.results[row_pass.reduce], emitter.start(row_pass.reduce)
     own, groups = row_pass.left, row_pass.groups
@@ -144,7 +144,7 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
 
 
 def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
-    """The reductions place after place, by lanes that go along what is reduced."""
+    """Return the reductions place after place, by lanes that go along what is reduced."""
     part, values, size = emitter.part, emitter.values, row_pass.size
     reducers = {i: emitter.reducers[i] for i in row_pass.reduces}
     blocked = BlockedSums(part, LoopPass(size, row_pass.reduces, (), ()), reducers, emitter.accumulator)
@@ -169,7 +169,7 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
 
 
 def _spread(place: Expr, row_pass: InnerReducePass) -> Expr:
-    """Where the share of a place lies."""
+    """Return where the share of a place lies."""
     vector = row_pass.vector
     return place if vector == 1 else place // vector + place % vector * row_pass.share_stride
 
@@ -182,7 +182,9 @@ def _apart(places: int, count: int) -> Expr:
 def _joined(
     emitter: PartEmitter, r: Reducer, to: Ref, first: Value, array: str, places: int, at: Expr
 ) -> list[Statement]:
-    """Each of ``places`` places is ``first`` and elements of an array, the one ``at`` each step, combined."""
+    """Return the reduction of an array at each of ``places`` places, from ``first`` on: the element ``at`` each
+    step.
+    """
     (steps,) = (v.high + 1 for v in at.variables() if v.name == TERM)
     body = _at_each(emitter, places, Assign(to, r.combined(to, Element(array, at, to.dtype))))
     each = Serial(TERM, const(0), (const(steps),), 1, (body,))

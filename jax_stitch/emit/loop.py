@@ -37,7 +37,7 @@ class LoopEmitter:
         self._flags: list[st.Statement] = []
 
     def emit(self, name: str) -> model.Part:
-        """The part under a name."""
+        """Return the part under a name."""
         nest, split, values = self._nest, self._part.split, self._values
         items: list[Item] = []
         with values.inside(items, None):
@@ -71,7 +71,7 @@ class LoopEmitter:
             yield model.Parameter(name, tensor.dtype, tensor.size, True)
 
     def _declared(self) -> list[st.Statement]:
-        """The registers of the carried values, and what tells for which rows a loop goes on."""
+        """Return the registers of the carried values, and what tells for which rows a loop goes on."""
         declarations: list[st.Statement] = list(self._flags)
         for nested in self._nest.loops:
             for c in nested.carried:
@@ -106,7 +106,7 @@ class LoopEmitter:
         values.next_piece(loop)
 
     def _leave(self, condition: int) -> None:
-        """Ends the loop once the condition holds for no row."""
+        """End the loop once the condition holds for no row."""
         binding = self._nest.bindings[condition]
         known = self._values.element(condition, elements_of(binding, self._nest.rows)[0])
         if known.depth & ROWS:
@@ -143,7 +143,7 @@ class LoopEmitter:
                 values.statement(move, alike=True)
 
     def _store(self, output: Output) -> None:
-        """Writes an output's elements; what all rows have alike is written by one."""
+        """Write an output's elements; what all rows have alike is written by one."""
         node = self._nest.graph[output.node]
         for index in output.indices:
             value = self._values.element(output.node, index).value

@@ -84,7 +84,7 @@ class LoopEvaluator(Evaluator):
         self._open.pop()
 
     def next_piece(self, between: Loop | LeaveUnless | None = None) -> None:
-        """Ends the current piece; ``between`` stands before the next."""
+        """End the current piece; ``between`` stands before the next."""
         scope = self._at(len(self._scopes) - 1)
         assert scope.items is not None
         if between is not None:
@@ -93,7 +93,7 @@ class LoopEvaluator(Evaluator):
         scope.items.append(scope.piece)
 
     def statement(self, line: Statement, *, alike: bool = False) -> None:
-        """Adds a statement to the current piece."""
+        """Add a statement to the current piece."""
         piece = self._at(len(self._scopes) - 1).piece
         assert piece is not None
         (piece.alike if alike else piece.rows).append(line)
@@ -109,18 +109,18 @@ class LoopEvaluator(Evaluator):
     # -- carried values
 
     def registers(self, parameter: int) -> list[Ref]:
-        """The places of a carried value."""
+        """Return the places of a carried value."""
         name, dtype = self._registers[parameter], self._graph[parameter].tensor.dtype
         return [Ref(f"{name}_{p}", dtype) for p in range(prod(inner_sizes(self._nest.bindings[parameter])))]
 
     def alike(self, parameter: int) -> bool:
-        """Whether all rows have the same of a carried value."""
+        """Return whether all rows have the same of a carried value."""
         return is_uniform(self._nest.bindings[parameter])
 
     # -- evaluating
 
     def _is_read(self, node: Node) -> bool:
-        """Whether a node is in memory before the kernel runs."""
+        """Return whether a node is in memory before the kernel runs."""
         return node.id in self._buffers
 
     def _needs(self, key: Element, asked: bool) -> list[Element]:
@@ -163,7 +163,9 @@ class LoopEvaluator(Evaluator):
         return self._named(node, chosen, self._join([depth, self._depth_of(position)]))
 
     def _in_slice(self, i: int, index: Index) -> Index | None:
-        """Where an element of a stacked array is in the slice of the iteration that is being written, if it is."""
+        """Return where an element of a stacked array is in the slice of the iteration that is being written, if it
+        is.
+        """
         return slice_index(self._stacks[i], index) if self._loop_of[i] in self._open else None
 
     def _stacked(self, node: Node, index: Index) -> Known:
@@ -193,7 +195,7 @@ class LoopEvaluator(Evaluator):
         return self._reduction(node, steps, depth)
 
     def _reduction(self, node: Node, steps: list[list[Known]], depth: int) -> Known:
-        """The elements of a reduction combined one by one."""
+        """Return the elements of a reduction combined one by one."""
         if node.id not in self.combiners:
             self.combiners[node.id] = reducer(self._graph, node, f"Combine_{node.id}")
         r = self.combiners[node.id]
@@ -235,8 +237,8 @@ class LoopEvaluator(Evaluator):
         return depth_of(self._innermost(), not alike)
 
     def _is_alike(self, e: Expr) -> bool:
-        """Whether all rows have the same of an index. What stands for data that is not read yet counts as the same:
-        whoever comes upon it follows that data too.
+        """Return whether all rows have the same of an index. What stands for data that is not read yet counts as the
+        same: whoever comes upon it follows that data too.
         """
         for v in e.variables():
             symbol = self._symbol(v.name)
@@ -245,7 +247,7 @@ class LoopEvaluator(Evaluator):
         return True
 
     def _element_is_alike(self, i: int, index: Index) -> bool:
-        """Whether all rows compute the same for an element, whatever it takes to compute it."""
+        """Return whether all rows compute the same for an element, whatever it takes to compute it."""
         if self._nest.rows == 1:
             return True
         waiting: list[Element] = [(i, index)]

@@ -45,7 +45,7 @@ class Names:
         return names
 
     def fresh(self, base: str) -> str:
-        """An identifier not given before, like ``base``."""
+        """Return an identifier not given before, like ``base``."""
         stem = identifier(base)
         count = self._taken.get(stem, 0)
         self._taken[stem] = count + 1
@@ -54,13 +54,13 @@ class Names:
         return self.fresh(f"{stem}_{count}")
 
     def of(self, node: Node) -> str:
-        """The one identifier of a node's buffer or storage."""
+        """Return the one identifier of a node's buffer or storage."""
         if node.id not in self._of:
             self._of[node.id] = self.fresh(node.name or node.op)
         return self._of[node.id]
 
     def own(self, key: tuple[int, Index]) -> str:
-        """The identifier of a value cached at a thread's own place."""
+        """Return the identifier of a value cached at a thread's own place."""
         if key not in self._own:
             self._own[key] = self.fresh(f"kept_{self.graph[key[0]].name or self.graph[key[0]].op}")
         return self._own[key]

@@ -41,15 +41,15 @@ class Reducer(Struct, frozen=True):
 
     @property
     def dtype(self) -> str:
-        """The type of its values where they are read."""
+        """Return the type of its values where they are read."""
         return computed(self.dtypes[0]) if self.fields == 1 else self.name
 
     def cell(self, name: str) -> Ref:
-        """A cell of its values."""
+        """Return a cell of its values."""
         return Ref(name, self.dtype)
 
     def value(self, values: Sequence[Value]) -> Value:
-        """A value from one of each operand."""
+        """Return a value from one of each operand."""
         return values[0] if self.fields == 1 else Make(self.name, tuple(values))
 
     def field(self, value: Ref, k: int) -> Ref | Field:
@@ -60,8 +60,8 @@ class Reducer(Struct, frozen=True):
 
 
 def reducer(graph: Graph, reduce: Node, name: str) -> Reducer:
-    """The combiner of ``reduce`` (``reduce`` or its partial form). Sub-word floats accumulate in float and are rounded
-    once at the end.
+    """Return the combiner of ``reduce`` (``reduce`` or its partial form). Sub-word floats accumulate in float and are
+    rounded once at the end.
     """
     function = reduce.graphs["to_apply"]
     operands = reduce.operands[: len(reduce.operands) // 2]

@@ -32,7 +32,7 @@ Item = StraightCode | Loop | st.LeaveUnless
 
 
 def body_of(items: list[Item]) -> st.Body:
-    """A part's body: declarations of what more than one piece reads, and the pieces in order."""
+    """Return a part's body: declarations of what more than one piece reads, and the pieces in order."""
     shared = _shared(items)
     return (*(st.RowValue(name, dtype) for name, dtype in shared.items()), *_statements(items, shared))
 
@@ -48,7 +48,7 @@ def _pieces(items: list[Item]) -> list[StraightCode]:
 
 
 def _shared(items: list[Item]) -> dict[str, str]:
-    """The values of a row that a piece other than their own reads, and their types."""
+    """Return the values of a row that a piece other than their own reads, and their types."""
     defined: dict[str, tuple[int, str]] = {}
     pieces = _pieces(items)
     for number, piece in enumerate(pieces):

@@ -30,12 +30,12 @@ STORAGE = {
 
 
 def computed_type(dtype: str) -> str:
-    """The C++ type a value has in registers: sub-word floats are computed in float."""
+    """Return the C++ type a value has in registers: sub-word floats are computed in float."""
     return "float" if dtype in HALF else STORAGE[dtype]
 
 
 def computed_bytes(dtype: str) -> int:
-    """The size of that type."""
+    """Return the size of that type."""
     return 4 if dtype in HALF else ELEMENT_TYPES[dtype].bits // 8 or 1
 
 
@@ -55,7 +55,7 @@ _EXACT_COMPARE = {
 
 
 def expression(op: Op, operands: Sequence[str]) -> str:
-    """The value of ``op`` given its operands' text, in the computed type of its own element type."""
+    """Return the value of ``op`` given its operands' text, in the computed type of its own element type."""
     dtype, dtypes = op.dtype, [type_of(o) for o in op.operands]
     attributes = dict(op.attributes)
     match op.opcode:
@@ -113,17 +113,17 @@ def _bitcast(dtype: str, value: str, source: str) -> str:
 
 
 def load(dtype: str, place: str) -> str:
-    """A buffer element as a value."""
+    """Return a buffer element as a value."""
     return f"st::load({place})" if dtype in HALF or dtype == "pred" else place
 
 
 def store(dtype: str, value: str) -> str:
-    """A value as a buffer element."""
+    """Return a value as a buffer element."""
     return f"st::store<{STORAGE[dtype]}>({value})" if dtype in HALF else value
 
 
 def literal(value: np.generic | np.ndarray, dtype: str) -> str:
-    """A constant of the computed type of ``dtype``, exact to the bit."""
+    """Return a constant of the computed type of ``dtype``, exact to the bit."""
     scalar = np.asarray(value)
     if dtype == "pred":
         return "true" if bool(scalar) else "false"

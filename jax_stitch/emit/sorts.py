@@ -32,7 +32,7 @@ class Sorter(Struct, frozen=True):
 
 
 def sorter(graph: Graph, node: Node, names: Names) -> Sorter:
-    """The order of a sort and the names of its arrays."""
+    """Return the order of a sort and the names of its arrays."""
     sort = sort_of(graph, node)
     assert sort is not None
     fields = fields_of(node)
@@ -69,7 +69,7 @@ def _comparator(
 
 
 def declarations(part: Part, graph: Graph, node: Node, made: Sorter) -> list[Shared]:
-    """The arrays of a sort in shared memory."""
+    """Return the arrays of a sort in shared memory."""
     starts, _ = offsets(graph, node, part.split.rows_per_block)
     fields = fields_of(node)
     used = zip(results_of(graph, node), node.operands, strict=True)
@@ -81,7 +81,7 @@ def declarations(part: Part, graph: Graph, node: Node, made: Sorter) -> list[Sha
 def sort_statements(
     part: Part, shape: PatternView, row_pass: SortPass, values: Evaluator, made: Sorter
 ) -> list[Statement]:
-    """A pass that caches the keys and what goes with them, and the sort of each row."""
+    """Return a pass that caches the keys and what goes with them, and the sort of each row."""
     scope = values.open(PER_PLACE, frozenset(), frozenset())
     node = shape.graph[row_pass.sort]
     sort = sort_of(shape.graph, node)

@@ -22,7 +22,7 @@ class Sources:
         """The same source again, by its identity: kernels share theirs."""
 
     def first(self, source: KernelSource) -> KernelSource:
-        """The first source that can stand in for this one, itself perhaps."""
+        """Return the first source that can stand in for this one, itself perhaps."""
         if (seen := self._seen.get(id(source))) is not None:
             return seen[1]
         first = self._first(source)

@@ -29,7 +29,7 @@ class TeamEmitter:
         self._writer = LoopWriter(graph, part, self._team, names, self._buffers, {}, self._out)
 
     def emit(self, name: str) -> model.Part:
-        """The part under a name."""
+        """Return the part under a name."""
         loop, team, writer = self._loop, self._team, self._writer
         spread = loop.blocks > 1
         statements = writer.statements()

@@ -32,8 +32,8 @@ MOST = 6
 def candidates(
     graph: Graph, node: int, plan: FusionPlan, chosen: Collection[frozenset[str]], device: Device
 ) -> tuple[Alternative, ...]:
-    """The largest pattern that holds ``node`` under each split of the work that reaches it, the closest to the chosen
-    plan first.
+    """Return the largest pattern that holds ``node`` under each split of the work that reaches it, the closest to the
+    chosen plan first.
 
     ``graph`` is what ``plan`` was made of. ``chosen`` are the names of the instructions of the patterns that hold the
     node in the plan: these are no others.
@@ -58,14 +58,14 @@ def candidates(
 
 
 def _seeds(graph: Graph, node: int, near: set[int], device: Device) -> Iterator[Seed]:
-    """Splits of reductions and scans nearby, and of the instruction and what is next to it element by element."""
+    """Split of reductions and scans nearby, and of the instruction and what is next to it element by element."""
     yield from reduction_seeds(graph, near, device)
     beside = {node, *graph[node].operands, *graph.users[node]} & near
     yield from elementwise_seeds(graph, beside, device)
 
 
 def _around(graph: Graph, node: int, free: Collection[int]) -> set[int]:
-    """The nearest nodes that could be in a pattern with one."""
+    """Return the nearest nodes that could be in a pattern with one."""
     near, waiting = {node}, deque([node])
     while waiting and len(near) < NEAR:
         i = waiting.popleft()

@@ -46,7 +46,7 @@ class Located:
 
 
 def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Located:
-    """An instruction, or the last one of a kernel of XLA of that name; a percent sign before it is left out.
+    """Return an instruction, or the last one of a kernel of XLA of that name; a percent sign before it is left out.
 
     ``graph`` is what ``plan`` was made of. Raises ``UnknownInstructionError``.
     """
@@ -71,7 +71,7 @@ def find(plan: FusionPlan, graph: Graph, device: Device, name: str) -> Located:
 
 
 def _plans(plan: FusionPlan, graph: Graph, device: Device) -> Iterator[tuple[FusionPlan, Graph]]:
-    """Every plan, with the graph it was made of."""
+    """Yield every plan, with the graph it was made of."""
     yield plan, prepared(graph, device)
     for (node, name), child in plan.children.items():
         yield from _plans(child, plan.graph[node].graphs[name], device)
@@ -82,7 +82,9 @@ def _planned(plan: FusionPlan, name: str) -> tuple[int, ...]:
 
 
 def _inside(node: Node) -> Iterator[tuple[Node, Graph]]:
-    """The named instructions of loops and branches of a node, at any depth, with the computations that they are in."""
+    """Yield the named instructions of loops and branches of a node, at any depth, with the computations that they are
+    in.
+    """
     if node.op not in ("while", "conditional", "call"):
         return
     for body in node.graphs.values():

@@ -18,7 +18,7 @@ from jax_stitch.util.values import replace
 
 
 def explain(stitched: Stitched, instruction: str) -> Explanation:
-    """Why ``instruction``, by its name in the optimized HLO, is in its kernel or in none; see ``Plan.explain``.
+    """Return why ``instruction``, by its name in the optimized HLO, is in its kernel or in none; see ``Plan.explain``.
 
     Raises ``UnknownInstructionError``.
     """
@@ -54,7 +54,7 @@ def explain(stitched: Stitched, instruction: str) -> Explanation:
 
 
 def _patterns(kernel: StitchedKernel, located: Located) -> Iterator[Pattern]:
-    """The patterns of a kernel that compute the instruction."""
+    """Yield the patterns of a kernel that compute the instruction."""
     if kernel.scheduled.graph is not located.plan.graph:
         return
     for part in kernel.scheduled.parts:
@@ -89,7 +89,7 @@ def _saved(gain: Gain) -> str:
 
 
 def _reason(located: Located) -> str:
-    """Why it is in no stitched kernel."""
+    """Return why it is in no stitched kernel."""
     for boundary in located.plan.boundaries:
         if boundary.node in located.planned:
             return boundary.reason
@@ -100,7 +100,7 @@ def _reason(located: Located) -> str:
 
 
 def _joined(stitched: Stitched, located: Located) -> Mapping[int, frozenset[int]]:
-    """The nodes of the graph before planning that share a stitched kernel with each."""
+    """Return the nodes of the graph before planning that share a stitched kernel with each."""
     plan = located.plan
     by_name = {node.name: node.id for node in located.graph.nodes if node.name}
     together: dict[int, frozenset[int]] = {}

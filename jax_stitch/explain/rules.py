@@ -43,7 +43,7 @@ class Kernels:
         return Reach(self.graph)
 
     def readers(self, i: int) -> tuple[str, ...]:
-        """The other kernels that read a value."""
+        """Return the other kernels that read a value."""
         own = self.graph[i].kernel
         kernels = (self.graph[u].kernel for u in self.graph.users[i])
         return tuple(dict.fromkeys(k for k in kernels if k and k != own))
@@ -63,7 +63,7 @@ class Kernels:
 
 
 def stops(kernels: Kernels, i: int, joined: Mapping[int, frozenset[int]]) -> Iterator[Stop]:
-    """Where XLA's fusion stopped beside a node: at what it reads, and at what reads it.
+    """Yield where XLA's fusion stopped beside a node: at what it reads, and at what reads it.
 
     ``joined`` are the nodes that share a stitched kernel with each node.
     """
@@ -85,7 +85,7 @@ def _named(node: Node) -> str:
 
 
 def why(kernels: Kernels, producer: Node, consumer: Node) -> tuple[str, str]:
-    """The pass of XLA and the rule that kept a consumer's kernel from taking the producer's in."""
+    """Return the pass of XLA and the rule that kept a consumer's kernel from taking the producer's in."""
     graph = kernels.graph
     for node in (producer, consumer):
         if is_library(graph, node) or node.op in ("while", "conditional", "call", "sort"):
@@ -164,7 +164,7 @@ def _expensive(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[
 
 
 def _repeats(graph: Graph, producer: Node, consumer: Node) -> int:
-    """How often a consumer reads each element."""
+    """Return how often a consumer reads each element."""
     if not isinstance(producer.type, TensorType) or not isinstance(consumer.type, TensorType):
         return 1
     if consumer.op != "broadcast":
@@ -189,7 +189,9 @@ def _duplicated(kernels: Kernels, producer: Node, consumer: Node, readers: tuple
 
 
 def _unlike(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
-    """A kernel of several results has one shape of loops: that of all its reductions or results."""
+    """Return the rule that a kernel of several results has one shape of loops: that of all its reductions or
+    results.
+    """
     graph = kernels.graph
     if producer.id in kernels.results(producer.kernel) and producer.id in graph.result_set:
         shapes = {graph[i].type for i in kernels.results(consumer.kernel)} | {producer.type}

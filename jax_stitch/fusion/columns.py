@@ -25,8 +25,8 @@ SMALL_BYTES = 1 << 20
 
 
 def column_bytes(graph: Graph, pattern: Pattern, device: Device) -> int:
-    """Bytes that memory could move besides in the time that a pattern's cores take for short runs: as many as they
-    read and write so, in all passes, and what passes after the first one read again.
+    """Return bytes that memory could move besides in the time that a pattern's cores take for short runs: as many as
+    they read and write so, in all passes, and what passes after the first one read again.
     """
     if not _is_slow_along_columns(device):
         return 0
@@ -38,7 +38,7 @@ def column_bytes(graph: Graph, pattern: Pattern, device: Device) -> int:
 
 
 def column_bytes_of_xla(graph: Graph, members: Collection[int], device: Device) -> int:
-    """The same of XLA's kernels, for reductions of columns among ``members``."""
+    """Return the same of XLA's kernels, for reductions of columns among ``members``."""
     if not _is_slow_along_columns(device):
         return 0
     slow = [node_bytes(graph[graph[i].operands[0]]) for i in members if _reduces_columns(graph, graph[i], device)]
@@ -59,7 +59,7 @@ def _reduces_columns(graph: Graph, node: Node, device: Device) -> bool:
 
 
 def _in_columns(pattern: Pattern, i: int, device: Device) -> bool:
-    """Whether neighbours in memory are rows of the pattern, which is all that tells its blocks apart."""
+    """Return whether neighbours in memory are rows of the pattern, which is all that tells its blocks apart."""
     binding = pattern.bindings.get(i)
     if binding is None or prod(inner_sizes(binding)) <= LONG_COLUMN:
         return False
@@ -77,7 +77,7 @@ def _neighbouring_rows(binding: Binding) -> int:
 
 
 def _passes(graph: Graph, pattern: Pattern) -> int:
-    """How often the places of a row are gone through: each reduction is after those that it needs."""
+    """Return how often the places of a row are gone through: each reduction is after those that it needs."""
     after: dict[int, int] = {}
     most = 1
     for i in sorted(pattern.nodes):

@@ -53,7 +53,7 @@ class XlaKernels:
                 self._members[self._kernels[node.id]].add(node.id)
 
     def without(self, nodes: Collection[int]) -> XlaKernels:
-        """The same where these nodes are taken as well."""
+        """Return the same where these nodes are taken as well."""
         other = copy(self)
         other._taken = self._taken | frozenset(nodes)
         other._known, other._members, other._kernels = {}, self._members.copy(), self._kernels.copy()
@@ -64,17 +64,17 @@ class XlaKernels:
         return other
 
     def of(self, i: int) -> str:
-        """The XLA kernel of a node; a node of no kernel counts as one by itself."""
+        """Return the XLA kernel of a node; a node of no kernel counts as one by itself."""
         return self._kernels[i]
 
     def is_written(self, i: int) -> bool:
-        """Whether XLA writes a value to memory: some other kernel reads it, or it is a result."""
+        """Return whether XLA writes a value to memory: some other kernel reads it, or it is a result."""
         own, kernels = self._kernels[i], self._kernels
         return i in self._results or any(kernels[u] != own for u in self._graph.users[i])
 
     def _bytes_of(self, group: Collection[int]) -> tuple[int, frozenset[int]]:
-        """Bytes that XLA moves for nodes of one of its kernels, and the values of other kernels that they read. Asked
-        of the same groups again and again."""
+        """Return bytes that XLA moves for nodes of one of its kernels, and the values of other kernels that they read.
+        Asked of the same groups again and again."""
         key = frozenset(group)
         known = self._known.get(key)
         if known is None:
@@ -88,8 +88,8 @@ class XlaKernels:
         return known
 
     def _remains(self, kernel: str, rest: Collection[int], members: Collection[int]) -> bool:
-        """Whether XLA still needs a kernel when ``members`` are taken out: some of the rest is read by others, or is a
-        result.
+        """Return whether XLA still needs a kernel when ``members`` are taken out: some of the rest is read by others,
+        or is a result.
         """
         for i in rest:
             if i not in self._results and is_of_one_number(self._graph, i):
@@ -101,7 +101,7 @@ class XlaKernels:
         return False
 
     def whole(self, members: Collection[int]) -> set[str]:
-        """The XLA kernels that are no longer needed when ``members`` are taken out."""
+        """Return the XLA kernels that are no longer needed when ``members`` are taken out."""
         touched = {self.of(i) for i in members if self._graph[i].kernel}
         taken = set(members)
         return {k for k in touched if not self._remains(k, self._members[k] - taken, taken)}
@@ -167,8 +167,8 @@ def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device
 
 
 def bytes_alone(graph: Graph, pattern: Pattern, device: Device, moved: int, clusters: bool) -> float:
-    """Bytes that the whole device moves in the time that a pattern takes for its operations and for what is ``moved``,
-    if it is alone there, with rows too few to fill it perhaps. With ``clusters``, these may take its rows.
+    """Return bytes that the whole device moves in the time that a pattern takes for its operations and for what is
+    ``moved``, if it is alone there, with rows too few to fill it perhaps. With ``clusters``, these may take its rows.
     """
     blocks = full_blocks(graph, pattern, device, clusters)
     # About half of the multiprocessors, each with a full block, saturate the memory; arithmetic takes all of them.
@@ -178,13 +178,15 @@ def bytes_alone(graph: Graph, pattern: Pattern, device: Device, moved: int, clus
 
 
 def computed_bytes(graph: Graph, nodes: Iterable[int], device: Device) -> float:
-    """Bytes that a GPU could move in the time that all its multiprocessors take for the operations of these nodes."""
+    """Return bytes that a GPU could move in the time that all its multiprocessors take for the operations of these
+    nodes.
+    """
     return 0.0 if device.target.lanes_are_vectors else operation_bytes((graph[i] for i in nodes), device)
 
 
 def operation_bytes(nodes: Iterable[Node], device: Device) -> float:
-    """Bytes that a device could move in the time that it takes for elementwise operations, and for slices, which are
-    what windows read: of each the elements are loaded once more.
+    """Return bytes that a device could move in the time that it takes for elementwise operations, and for slices, which
+    are what windows read: of each the elements are loaded once more.
     """
     each = _bytes_each(*device.target.operation_bytes, device.target.load_bytes)
     return sum(n.tensor.size * each[n.op] for n in nodes if n.op in each and isinstance(n.type, TensorType))
@@ -197,12 +199,14 @@ def _bytes_each(light: float, heavy: float, load: float) -> Mapping[str, float]:
 
 
 def more_launches(graph: Graph, nodes: Collection[int]) -> int:
-    """Launches of XLA for these nodes beyond one for each of its kernels: of scans, and of reductions in steps."""
+    """Return launches of XLA for these nodes beyond one for each of its kernels: of scans, and of reductions in
+    steps.
+    """
     return further_kernels(graph, nodes) + sum(steps_of(graph[i]) - 1 for i in nodes if graph[i].op == "reduce")
 
 
 def effective_bytes(graph: Graph, pattern: Pattern) -> int:
-    """The same with what costs more counted as bytes: strided memory accesses, and lanes that reduce alone."""
+    """Return the same with what costs more counted as bytes: strided memory accesses, and lanes that reduce alone."""
     slow = STRIDED_COST * strided_bytes(graph, pattern) + KEPT_COST * kept_bytes(graph, pattern)
     return moved_bytes(graph, pattern) + slow
 
@@ -220,7 +224,7 @@ does each.
 
 
 def kept_bytes(graph: Graph, pattern: Pattern) -> int:
-    """Bytes that reductions inside the row read where their results have several places per row."""
+    """Return bytes that reductions inside the row read where their results have several places per row."""
     read = 0
     for i in pattern.nodes:
         node = graph[i]
@@ -230,7 +234,7 @@ def kept_bytes(graph: Graph, pattern: Pattern) -> int:
 
 
 def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:
-    """Whether what a block has to hold of one row, and of partial results, fits into its shared memory and
+    """Return whether what a block has to hold of one row, and of partial results, fits into its shared memory and
     registers.
     """
     if device.target.lanes_are_vectors:
@@ -253,7 +257,7 @@ def fits_a_block(graph: Graph, pattern: Pattern, device: Device) -> bool:
 
 
 def strided_bytes(graph: Graph, pattern: Pattern) -> int:
-    """Bytes of buffers whose fastest dimension is not the one that neighbouring threads run along.
+    """Return bytes of buffers whose fastest dimension is not the one that neighbouring threads run along.
 
     That is either the rows or the places inside a row, whichever more bytes lie along.
     """
@@ -262,7 +266,9 @@ def strided_bytes(graph: Graph, pattern: Pattern) -> int:
 
 
 def _bytes_along(graph: Graph, pattern: Pattern) -> dict[str, int]:
-    """Bytes of buffers by what their neighbours in memory are: neighbouring rows, places of a row, or neither."""
+    """Return bytes of buffers by what their neighbours in memory are: neighbouring rows, places of a row, or
+    neither.
+    """
     along = {"rows": 0, "places": 0, "neither": 0}
     for i in (*pattern.inputs, *pattern.outputs):
         binding = pattern.bindings.get(i)
@@ -277,8 +283,8 @@ def _bytes_along(graph: Graph, pattern: Pattern) -> dict[str, int]:
 
 
 def full_blocks(graph: Graph, pattern: Pattern, device: Device, clusters: bool) -> float:
-    """How many full blocks a split into this many rows can have: one per row at most, or one cluster of blocks where
-    ``clusters`` may take its rows, or one per sector of rows. On a CPU, a row.
+    """Return how many full blocks a split into this many rows can have: one per row at most, or one cluster of blocks
+    where ``clusters`` may take its rows, or one per sector of rows. On a CPU, a row.
     """
     if device.target.lanes_are_vectors:
         return pattern.rows
@@ -292,8 +298,8 @@ def full_blocks(graph: Graph, pattern: Pattern, device: Device, clusters: bool) 
 
 
 def may_share_rows(graph: Graph, pattern: Pattern) -> bool:
-    """Whether a cluster of blocks could take a row together: what blocks have to tell each other are reductions of
-    whole rows and parts of numbers, and what follows is no further phase of the kernel, whose blocks would wait for
+    """Return whether a cluster of blocks could take a row together: what blocks have to tell each other are reductions
+    of whole rows and parts of numbers, and what follows is no further phase of the kernel, whose blocks would wait for
     each other. One row is all there is: phases share it out over all blocks.
     """
     nodes = [graph[i] for i in pattern.nodes]

@@ -11,7 +11,7 @@ PRODUCTS = frozenset({"dot", "convolution", "custom-call", "fft", "cholesky", "t
 
 
 def least_launches(graph: Graph) -> int:
-    """Launches that no plan of the graph can do without, calls into libraries not counted.
+    """Return launches that no plan of the graph can do without, calls into libraries not counted.
 
     Where a computation waits for a library call that waits for another computation, no launch can hold both: there are
     at least as many launches as computations stand like that one after the other on some way through the graph. What
@@ -46,6 +46,8 @@ def launched_apart(graph: Graph) -> int:
 
 
 def _computes(graph: Graph, node: Node) -> bool:
-    """Whether some launch has to compute a value: not a name of another, nor one number, which its readers make."""
+    """Return whether some launch has to compute a value: not a name of another, nor one number, which its readers
+    make.
+    """
     is_name = not node.kernel or node.op in ("parameter", "tuple", "get-tuple-element")
     return not (is_name or is_rematerializable(node) or is_of_one_number(graph, node.id))

@@ -20,21 +20,21 @@ class Patience:
 
     @property
     def left(self) -> float:
-        """Seconds; negative where more has been spent."""
+        """Return seconds; negative where more has been spent."""
         return self._left - (0.0 if self._since is None else time.process_time() - self._since)
 
     @property
     def is_over(self) -> bool:
-        """Whether no better plan is looked for any more."""
+        """Return whether no better plan is looked for any more."""
         return self.left <= 0
 
     @property
     def is_endless(self) -> bool:
-        """Whether the best plan is asked for, whatever it takes."""
+        """Return whether the best plan is asked for, whatever it takes."""
         return self._left == math.inf
 
     def has(self, seconds: float) -> bool:
-        """Whether so many are left."""
+        """Return whether so many are left."""
         return self.left >= seconds
 
     @contextmanager

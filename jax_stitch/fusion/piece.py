@@ -39,12 +39,12 @@ class Piece:
     """Equal for pieces that are alike: all that a plan of one depends on."""
 
     def start_of(self, node: Node) -> int:
-        """The node of the whole graph that a node of the planned piece stands for, or was made of."""
+        """Return the node of the whole graph that a node of the planned piece stands for, or was made of."""
         return self.starts[int(node.name)]
 
 
 def cut_out(graph: Graph, nodes: Sequence[int], copied: Sequence[int]) -> Piece:
-    """The piece of ``nodes``, which makes the nodes ``copied`` for itself."""
+    """Return the piece of ``nodes``, which makes the nodes ``copied`` for itself."""
     own, inside = set(nodes), {*nodes, *copied}
     kept = _in_order(graph, nodes, inside)
     local = {i: k for k, i in enumerate(kept)}
@@ -73,7 +73,9 @@ def cut_out(graph: Graph, nodes: Sequence[int], copied: Sequence[int]) -> Piece:
 
 
 def _in_order(graph: Graph, nodes: Sequence[int], inside: Collection[int]) -> list[int]:
-    """The piece's nodes each after what it reads, then what reads them: the same order wherever the piece stands."""
+    """Return the piece's nodes each after what it reads, then what reads them: the same order wherever the piece
+    stands.
+    """
     kept: dict[int, None] = {}
 
     def add(i: int) -> None:

@@ -115,7 +115,9 @@ Group = tuple[list[int], list[int]]
 
 
 def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[Group]:
-    """The free nodes in pieces, and for each piece numbers that are rematerialised in each piece that reads them."""
+    """Return the free nodes in pieces, and for each piece numbers that are rematerialised in each piece that reads
+    them.
+    """
     layer = layers(graph, free, loops)
     copied = _copied(graph, free, layer)
     inside = Groups[Hashable]()
@@ -196,7 +198,9 @@ def _source(graph: Graph, i: int) -> int:
 
 
 def _units(graph: Graph, loops: Sequence[Collection[int]]) -> tuple[list[int], dict[int, tuple[int, ...]]]:
-    """The head of each node, and the nodes of each head in topological order: a loop's together, any other alone."""
+    """Return the head of each node, and the nodes of each head in topological order: a loop's together, any other
+    alone.
+    """
     head = list(range(len(graph)))
     if not loops:
         return head, {i: (i,) for i in head}
@@ -209,8 +213,8 @@ def _units(graph: Graph, loops: Sequence[Collection[int]]) -> tuple[list[int], d
 
 
 def _kept_bytes(graph: Graph, free: Collection[int], earliest: Sequence[int], latest: Sequence[int]) -> list[int]:
-    """Bytes written and read again if a node stands early, for those that read it later; library calls read from memory
-    in any case.
+    """Return bytes written and read again if a node stands early, for those that read it later; library calls read from
+    memory in any case.
     """
     kept = [0] * len(graph)
     for node in reversed(graph.nodes):
@@ -260,7 +264,7 @@ class _Assembly(Struct):
 
 
 def assembled(graph: Graph, outcomes: Sequence[tuple[Piece, Outcome]], loops: ThreadLoops) -> Outcome:
-    """The outcomes of pieces as one outcome of the whole graph."""
+    """Return the outcomes of pieces as one outcome of the whole graph."""
     made = _Assembly([], {})
     places: list[dict[int, int]] = [{} for _ in outcomes]
     """For each piece the new ids of the nodes of its planned graph."""
@@ -296,7 +300,7 @@ def assembled(graph: Graph, outcomes: Sequence[tuple[Piece, Outcome]], loops: Th
 
 
 def _emit(made: _Assembly, graph: Graph, piece: Piece, outcome: Outcome, i: int, at: dict[int, int]) -> int:
-    """Adds a node of a planned piece, after those that planning has put before it."""
+    """Add a node of a planned piece, after those that planning has put before it."""
     if i in at:
         return at[i]
     node = outcome.graph[i]
@@ -310,7 +314,9 @@ def _emit(made: _Assembly, graph: Graph, piece: Piece, outcome: Outcome, i: int,
 
 
 def _moved(graph: Graph, pattern: Pattern, at: Mapping[int, int], outside: Mapping[int, int]) -> Pattern | None:
-    """A piece's pattern in the whole graph, less the numbers that it makes for itself: those it reads for now."""
+    """Return a piece's pattern in the whole graph, less the numbers that it makes for itself: those it reads for
+    now.
+    """
     nodes = frozenset(at[i] for i in pattern.nodes if i in at)
     if not nodes:
         return None

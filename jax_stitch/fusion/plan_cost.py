@@ -49,8 +49,8 @@ class Prediction(Struct, frozen=True):
         )
 
     def is_better_than(self, other: Prediction) -> bool:
-        """Whether it takes less time, and that not only because it has fewer strided accesses where it has both more
-        launches and more bytes: those are counted, the time that strided accesses take is estimated.
+        """Return whether it takes less time, and that not only because it has fewer strided accesses where it has both
+        more launches and more bytes: those are counted, the time that strided accesses take is estimated.
         """
         counted = self.launches <= other.launches or self.bytes <= other.bytes
         return self.seconds < other.seconds and (counted or self.unstrided < other.unstrided)
@@ -64,7 +64,7 @@ NOTHING = Prediction(0, 0, 0.0, 0.0)
 
 
 def best_of(plans: Sequence[FusionPlan], device: Device) -> FusionPlan:
-    """The plan that is predicted best; the first of those that none is better than."""
+    """Return the plan that is predicted best; the first of those that none is better than."""
     best, known = plans[0], None
     for plan in plans[1:]:
         known = known or predicted(best, device)
@@ -75,8 +75,8 @@ def best_of(plans: Sequence[FusionPlan], device: Device) -> FusionPlan:
 
 
 def predicted(plan: FusionPlan, device: Device) -> Prediction:
-    """The kernels of a plan and of the loops and branches in it that stay with XLA; a loop of unknown length counts as
-    one trip.
+    """Return the kernels of a plan and of the loops and branches in it that stay with XLA; a loop of unknown length
+    counts as one trip.
     """
     total = _stitched(plan, device) + _left(plan, device)
     for (node, _), child in plan.children.items():
@@ -85,7 +85,7 @@ def predicted(plan: FusionPlan, device: Device) -> Prediction:
 
 
 def predicted_left(plan: FusionPlan, device: Device) -> Prediction:
-    """The kernels of a plan's graph, without what it calls, that stay with XLA."""
+    """Return the kernels of a plan's graph, without what it calls, that stay with XLA."""
     return _left(plan, device)
 
 
@@ -112,8 +112,8 @@ def _stitched(plan: FusionPlan, device: Device) -> Prediction:
 
 
 def _together(graph: Graph, patterns: Sequence[Pattern], moved: Sequence[int], device: Device, clusters: bool) -> float:
-    """Bytes that the whole device moves in the time that patterns which share a launch take: together they need the
-    memory and the multiprocessors, or one of them is last.
+    """Return bytes that the whole device moves in the time that patterns which share a launch take: together they need
+    the memory and the multiprocessors, or one of them is last.
     """
     alone = [
         bytes_alone(graph, p, device, m, clusters and may_share_rows(graph, p))
@@ -123,7 +123,7 @@ def _together(graph: Graph, patterns: Sequence[Pattern], moved: Sequence[int], d
 
 
 def _left(plan: FusionPlan, device: Device) -> Prediction:
-    """The kernels that XLA still has, for values that somebody reads."""
+    """Return the kernels that XLA still has, for values that somebody reads."""
     graph = plan.graph
     taken = {i for kernel in plan.kernels for p in kernel for i in p.nodes}
     origins = XlaKernels(graph, taken)

@@ -13,7 +13,7 @@ INSIDE = "part of the kernel of a matrix product"
 
 
 def prologues(graph: Graph, taken: Collection[int]) -> frozenset[int]:
-    """The nodes that the products whose kernels have lost any of theirs to ``taken`` read, in those kernels.
+    """Return the nodes that the products whose kernels have lost any of theirs to ``taken`` read, in those kernels.
 
     Taken out, one of them has to be written; and if it joins several values, as a concatenation does, all of them have
     to be made in one place.

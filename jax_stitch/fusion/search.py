@@ -94,7 +94,7 @@ class Search:
         return other
 
     def complete(self) -> None:
-        """Takes the best pattern that is left until none is worth it; lazily, since a pattern's gain hardly ever grows
+        """Take the best pattern that is left until none is worth it; lazily, since a pattern's gain hardly ever grows
         as others are taken. Then, largest value first, the elementwise ones.
         """
         self._run(reduction_seeds, best_first=True)
@@ -105,7 +105,7 @@ class Search:
             self.take(best)
 
     def take(self, candidate: Candidate) -> None:
-        """Takes a candidate that is worth it. Where a reduction of its values has to be rewritten first, only that is
+        """Take a candidate that is worth it. Where a reduction of its values has to be rewritten first, only that is
         done, and what grows there next has it.
         """
         pattern, gain = candidate.pattern, candidate.gain
@@ -119,14 +119,14 @@ class Search:
             self._claim(pattern)
 
     def within(self, nodes: Collection[int], seed: Seed, may_share: bool = False) -> Candidate:
-        """The largest pattern among free ``nodes`` under the split of ``seed``, one of them or what they read. With
-        ``may_share`` it is also worth it where it would only save its launch, as a part of another.
+        """Return the largest pattern among free ``nodes`` under the split of ``seed``, one of them or what they read.
+        With ``may_share`` it is also worth it where it would only save its launch, as a part of another.
         """
         bound = spread.bind(self.graph, seed.node, seed.binding, seed.rows, nodes)
         return self._candidate(seed, bound, nodes, may_share)
 
     def adopt(self, nodes: Collection[int], seed: Seed) -> None:
-        """Takes the pattern of these ``nodes`` under the split of ``seed``, as far as it is still worth a kernel.
+        """Take the pattern of these ``nodes`` under the split of ``seed``, as far as it is still worth a kernel.
 
         Both are of the graph that the search began with.
         """
@@ -141,7 +141,7 @@ class Search:
             self.take(candidate)
 
     def _left(self) -> set[int]:
-        """The nodes that are in no pattern and could be."""
+        """Return the nodes that are in no pattern and could be."""
         taken = self._taken()
         left = {n.id for n in self.graph.nodes if n.id not in taken and n.id not in self.refused}
         return {i for i in left if self._is_candidate(i)}
@@ -157,7 +157,7 @@ class Search:
         return not is_rematerializable(node) and reason_left(self.graph, node) is None
 
     def is_worth(self, pattern: Pattern, gain: Gain, may_share: bool = False) -> bool:
-        """Whether a pattern may be taken: it fits, and saves time as a kernel; or, if it ``may_share`` another's
+        """Return whether a pattern may be taken: it fits, and saves time as a kernel; or, if it ``may_share`` another's
         launch, costs no bytes.
         """
         if not fits_a_block(self.graph, pattern, self.device) or self._is_refused(pattern):
@@ -172,14 +172,16 @@ class Search:
         return gain.memory >= 0 and is_quick and not strided_bytes(self.graph, pattern)
 
     def is_kernel(self, pattern: Pattern, gain: Gain) -> bool:
-        """Whether a pattern is worth a launch of its own: it does the work of several kernels of XLA, or saves more in
-        memory than the launches it may add.
+        """Return whether a pattern is worth a launch of its own: it does the work of several kernels of XLA, or saves
+        more in memory than the launches it may add.
         """
         added = 2 * self.device.target.launch_seconds
         return gain.merged > 1 or self._finishes(pattern) or gain.memory - gain.penalty > added
 
     def _finishes(self, pattern: Pattern) -> bool:
-        """Whether the pattern holds the last step of a reduction across rows, which is a kernel of its own making."""
+        """Return whether the pattern holds the last step of a reduction across rows, which is a kernel of its own
+        making.
+        """
         graph = self.graph
         return any(graph[o].op == PARTIAL for i in pattern.nodes if graph[i].op == "reduce" for o in graph[i].operands)
 
@@ -229,8 +231,8 @@ class Search:
         return Candidate(seed, bound, pattern, gain, self._version)
 
     def _finishing(self, bound: dict[int, Binding], seed: Seed, pattern: Pattern, gain: Gain) -> tuple[Pattern, Gain]:
-        """The pattern with the last step of a reduction, which some kernel has to do; where so few rows are too slow
-        for all that could follow, only with what else there is one of for each row.
+        """Return the pattern with the last step of a reduction, which some kernel has to do; where so few rows are too
+        slow for all that could follow, only with what else there is one of for each row.
         """
         is_refused = self._is_refused(pattern)
         if gain.penalty <= self.device.target.launch_seconds and not is_refused:
@@ -250,7 +252,7 @@ class Search:
         return evaluate(self.graph, self.origins, pattern, self.device)
 
     def _claim(self, pattern: Pattern) -> None:
-        """Takes a pattern's nodes out of what is left, and forgets what had been grown over them."""
+        """Take a pattern's nodes out of what is left, and forgets what had been grown over them."""
         self.free -= pattern.nodes
         self.reach = self.reach.contracted(pattern.nodes)
         self.origins = self.origins.without(pattern.nodes)
@@ -259,7 +261,7 @@ class Search:
         self._regions = []
 
     def _rewrites_mixed(self, pattern: Pattern) -> bool:
-        """Splits the reductions of the pattern's values that are partly inside its rows; whether there were any."""
+        """Split the reductions of the pattern's values that are partly inside its rows; whether there were any."""
         users = {u for i in (*pattern.nodes, *pattern.inputs) for u in self.graph.users[i]} & self.free
         mixed = reductions.mixed_reductions(self.graph, dict(pattern.bindings), users)
         if mixed:
@@ -267,7 +269,7 @@ class Search:
         return bool(mixed)
 
     def _take(self, pattern: Pattern) -> None:
-        """Adds a pattern; where reductions cross its rows, rewrites the graph first."""
+        """Add a pattern; where reductions cross its rows, rewrites the graph first."""
         cross = self.crossed(pattern)
         if cross:
             partial = sum(node_bytes(self.graph[i]) for i in cross)
@@ -294,7 +296,7 @@ class Search:
         return is_neutral(node.graphs["to_apply"], self.graph[node.operands[1]])
 
     def crossed(self, pattern: Pattern) -> set[int]:
-        """The pattern's reductions across its rows."""
+        """Return the pattern's reductions across its rows."""
         return {i for i in pattern.nodes if i not in pattern.bindings and self.graph[i].op == "reduce"}
 
     def _move(self, graph: Graph, ids: dict[int, int]) -> None:

@@ -9,10 +9,12 @@ from jax_stitch.ir.pattern import FusionPlan
 
 
 def estimated_seconds(plan: FusionPlan, device: Device) -> float:
-    """A call of a plan's graph, without what it calls: its bytes, or its calls and operations, what takes longer."""
+    """Return the seconds of a call of a plan's graph, without what it calls: by its bytes, or by its calls and
+    operations if these take longer.
+    """
     return max(predicted(plan, device).seconds, call_seconds(plan, device))
 
 
 def seconds_left(plan: FusionPlan, device: Device) -> float:
-    """The part of it that XLA's kernels take."""
+    """Return the part of these seconds that XLA's kernels take."""
     return max(predicted_left(plan, device).seconds, call_seconds_left(plan, device))

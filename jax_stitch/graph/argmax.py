@@ -16,8 +16,8 @@ from .model import Graph, Node, TensorType
 
 
 def first_nan(builder: Builder, node: Node) -> int | None:
-    """A reduction of values and indices with the combiner of ``jnp.argmax`` or ``jnp.argmin``, the same for NaNs in any
-    order.
+    """Return a reduction of values and indices with the combiner of ``jnp.argmax`` or ``jnp.argmin``, the same for NaNs
+    in any order.
     """
     if node.op != "reduce" or len(node.operands) != 4 or _wraps(builder, node):
         return None
@@ -31,12 +31,14 @@ def first_nan(builder: Builder, node: Node) -> int | None:
 
 
 def takes_the_left_nan(combiner: Graph) -> bool:
-    """Whether a combiner is that of ``jnp.argmax`` or ``jnp.argmin`` as JAX writes it: the left one of two NaNs."""
+    """Return whether a combiner is that of ``jnp.argmax`` or ``jnp.argmin`` as JAX writes it: the left one of two
+    NaNs.
+    """
     return _picks(combiner) is not None
 
 
 def _wraps(builder: Builder, node: Node) -> bool:
-    """Whether the indices do not fit their type: the smaller one then says nothing of which NaN comes first."""
+    """Return whether the indices do not fit their type: the smaller one then says nothing of which NaN comes first."""
     values, indices = (builder[o].tensor for o in node.operands[:2])
     kind = ELEMENT_TYPES[indices.dtype]
     length = prod(values.dims[d] for d in node.attributes["dimensions"])
@@ -61,7 +63,7 @@ def _picked(graph: Graph, node: Node) -> tuple[Node, Node, Node, Node] | None:
 
 
 def _either(graph: Graph, node: Node, op: str) -> Iterator[tuple[Node, Node]]:
-    """The operands of a binary operation, either first; nothing of another operation."""
+    """Yield the operands of a binary operation, either first; nothing of another operation."""
     if node.op == op and len(node.operands) == 2:
         left, right = (graph[o] for o in node.operands)
         yield left, right
@@ -74,7 +76,7 @@ def _compares(node: Node, directions: tuple[str, ...], operands: tuple[int, ...]
 
 
 def _with(graph: Graph, picks: Node) -> Graph:
-    """The combiner that picks by index where both are NaN."""
+    """Return the combiner that picks by index where both are NaN."""
     picked = _picked(graph, picks)
     assert picked is not None
     builder, flag = Builder(graph.name), TensorType("pred", ())

@@ -49,7 +49,7 @@ def join_blocks(builder: Builder, node: Node) -> int | None:
 
 
 def unpad_scan(builder: Builder, node: Node) -> int | None:
-    """The first places of the scan of what is padded behind with the neutral value; also of its transpose."""
+    """Return the first places of the scan of what is padded behind with the neutral value; also of its transpose."""
     if node.op != "slice":
         return None
     cut, ranges = builder[node.operands[0]], node.attributes["slice"]
@@ -92,7 +92,7 @@ def _scan(builder: Builder, node: Node) -> _Scan | None:
 
 
 def _operation(scan: Node) -> str:
-    """The one operation that it combines with, of which it has a neutral value."""
+    """Return the one operation that it combines with, of which it has a neutral value."""
     return next(n.op for n in scan.graphs["to_apply"].nodes if n.op != "parameter")
 
 
@@ -128,7 +128,7 @@ def _exclusive(builder: Builder, node: Node, inner: _Scan, dims: Sequence[int], 
 
 
 def _are_last(builder: Builder, totals: Node, inner: _Scan) -> bool:
-    """Whether these are the results at the end of each block."""
+    """Return whether these are the results at the end of each block."""
     dims, d = inner.node.tensor.dims, inner.dimension
     remaining = [s for i, s in enumerate(dims) if i != d]
     last = _unreshaped(builder, totals, remaining)

@@ -12,6 +12,6 @@ COLLECTIVES = (
 
 
 def has_collectives(module: Module) -> bool:
-    """Whether any operation of a program waits for other devices."""
+    """Return whether any operation of a program waits for other devices."""
     opcodes = {i.opcode.removesuffix("-start") for c in module.computations for i in c}
     return not opcodes.isdisjoint(COLLECTIVES)

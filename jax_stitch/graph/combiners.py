@@ -14,7 +14,9 @@ from .model import Graph, Node
 
 
 def is_neutral(combiner: Graph, initial: Node) -> bool:
-    """Whether combining with ``initial`` changes nothing: it is the neutral value of the one operation there is."""
+    """Return whether combining with ``initial`` changes nothing: it is the neutral value of the one operation there
+    is.
+    """
     if initial.literal is None or initial.literal.size != 1:
         return False
     neutral = neutral_value(combiner, initial.tensor.dtype)
@@ -31,8 +33,9 @@ def neutral_value(combiner: Graph, dtype: str) -> Any | None:
 
 
 def counts_once(combiner: Graph, initials: Sequence[Node]) -> str | None:
-    """The operation of a combiner of several arrays for which an initial value counts each time it is combined with,
-    since it is not the neutral one. JAX says that it has to be; XLA's results are what one would expect all the same.
+    """Return the operation of a combiner of several arrays for which an initial value counts each time it is combined
+    with, since it is not the neutral one. JAX says that it has to be; XLA's results are what one would expect all the
+    same.
     """
     for k, initial in enumerate(initials):
         op = combines_by(combiner, k)
@@ -49,7 +52,7 @@ _ACCUMULATES = frozenset({"add", "multiply", "xor"})
 
 
 def combines_by(combiner: Graph, k: int) -> str | None:
-    """The one operation that the ``k``-th result is made by, of the ``k``-th values of both sides."""
+    """Return the one operation that the ``k``-th result is made by, of the ``k``-th values of both sides."""
     fields = len(combiner.parameters) // 2
     node = _unconverted(combiner, combiner[combiner.results[k]])
     if len(node.operands) != 2:
@@ -85,7 +88,7 @@ def _neutral(op: str, dtype: str) -> Any:
 
 
 def _limits(dtype: str) -> tuple[Any, Any]:
-    """The values below and above all others."""
+    """Return the values below and above all others."""
     numpy, kind = ELEMENT_TYPES[dtype].numpy, ELEMENT_TYPES[dtype].kind
     if kind == "float":
         return -np.inf, np.inf

@@ -18,7 +18,9 @@ _PRECISION = "operand_precision"
 
 
 def convolution(draft: Draft, target: str, attributes: Mapping[str, Any], out: ArrayShape) -> Instruction | None:
-    """The convolution that a call to cuDNN does of its first two operands; None for gradients of grouped ones."""
+    """Return the convolution that a call to cuDNN does of its first two operands; None for gradients of grouped
+    ones.
+    """
     labels: ConvDimensionNumbers = attributes["dim_labels"]
     window = attributes.get("window", Window(()))
     kept = {_PRECISION: tuple(attributes[_PRECISION])[:2]} if _PRECISION in attributes else {}  # A call has a bias too.
@@ -36,7 +38,7 @@ _Described = tuple[Window, ConvDimensionNumbers]
 
 
 def _of_input(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: ArrayShape) -> _Described:
-    """The gradient of the input: the kernel reversed, over the other gradient with its strides as gaps."""
+    """Return the gradient of the input: the kernel reversed, over the other gradient with its strides as gaps."""
     gradient = draft.operands[0].shape
     assert isinstance(gradient, ArrayShape)
     dims = []
@@ -63,7 +65,7 @@ def _of_input(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: A
 
 
 def _of_filter(draft: Draft, window: Window, labels: ConvDimensionNumbers, out: ArrayShape) -> _Described:
-    """The gradient of the kernel: the other gradient as a kernel over the input, batches taken for features."""
+    """Return the gradient of the kernel: the other gradient as a kernel over the input, batches taken for features."""
     source, gradient = (o.shape for o in draft.operands[:2])
     assert isinstance(source, ArrayShape) and isinstance(gradient, ArrayShape)
     dims = []

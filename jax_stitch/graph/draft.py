@@ -22,12 +22,12 @@ class Draft:
     def add(
         self, opcode: str, shape: Shape, operands: Sequence[Instruction], attributes: Mapping[str, Any] | None = None
     ) -> Instruction:
-        """One operation more."""
+        """Add an operation, and return it."""
         names = tuple(o.name for o in operands)
         return self._added(Instruction(self._name(opcode), opcode, shape, names, FrozenDict(attributes or {})))
 
     def number(self, value: float, shape: Shape) -> Instruction:
-        """An array of one number."""
+        """Return an array of one number."""
         assert isinstance(shape, ArrayShape)
         scalar = ArrayShape(shape.dtype, ())
         literal = Literal.of(np.asarray(value).astype(ELEMENT_TYPES[shape.dtype].numpy), scalar)
@@ -39,14 +39,14 @@ class Draft:
         return value if factor == 1 else self.add("multiply", value.shape, [value, self.number(factor, value.shape)])
 
     def converted(self, value: Instruction, like: ArrayShape) -> Instruction:
-        """The value in another's element type."""
+        """Return the value in another's element type."""
         assert isinstance(value.shape, ArrayShape)
         if value.shape.dtype == like.dtype:
             return value
         return self.add("convert", replace(value.shape, dtype=like.dtype), [value])
 
     def broadcast(self, value: Instruction, shape: ArrayShape, dimensions: tuple[int, ...]) -> Instruction:
-        """The value along other dimensions as well."""
+        """Return the value along other dimensions as well."""
         return self.add("broadcast", shape, [value], {"dimensions": dimensions})
 
     def returning(self, results: Sequence[Instruction]) -> Draft:

@@ -12,7 +12,7 @@ from .opcodes import EFFECTS
 
 
 def computations_with_effect(module: Module) -> frozenset[str]:
-    """Names of the computations of a module in which something has an effect, or in what they call."""
+    """Return names of the computations of a module in which something has an effect, or in what they call."""
     names: set[str] = set()
     for computation in module.computations:  # those that are called come first
         if any(instruction_has_effect(i, names) for i in computation):

@@ -65,7 +65,7 @@ _OPENED = {"async-start", "call", "call-start", "fusion", "fusion-start"}
 
 
 def flatten(module: Module) -> Graph:
-    """The entry computation as one graph. Raises GraphError for what a graph cannot hold."""
+    """Return the entry computation as one graph. Raises GraphError for what a graph cannot hold."""
     entry = module.entry
     flattener = _Flattener(module)
     graph = flattener.graph(entry.name)
@@ -90,7 +90,7 @@ class _Flattener:
         """Computations that XLA:CPU compiles as one kernel, loops in them and all."""
 
     def graph(self, name: str) -> Graph:
-        """The graph of a computation; its tuple parameters and results are opened."""
+        """Return the graph of a computation; its tuple parameters and results are opened."""
         if name not in self._graphs:
             computation = self.module.computation(name)
             builder = Builder(name, [order_broadcast])
@@ -254,8 +254,8 @@ class _Flattener:
         return operand
 
     def _call_attributes(self, computation: Computation, i: Instruction) -> dict[str, Any]:
-        """A library reads raw memory, so its calls keep their layouts: those they ask for, which before XLA's passes
-        need not be their operands'.
+        """Return the attributes of a library's call with the layouts that it asks for, as a library reads raw memory.
+        Before XLA's passes these need not be its operands'.
         """
         attributes = {k: i.attributes[k] for k in ("backend_config", "output_to_operand_aliasing") if k in i.attributes}
         asked = i.attributes.get("operand_layout_constraints")
@@ -278,7 +278,8 @@ class _Flattener:
 
 
 def _stages(computation: Computation, kernel: str | None) -> dict[str, str]:
-    """The kernels that XLA's own rules would make of a fusion by Triton or a library: each ends with a reduction.
+    """Return the kernels that XLA's own rules would make of a fusion by Triton or a library: each ends with a
+    reduction.
 
     A planner weighs what XLA does by itself, as it does where functions are captured, with these fusions off; taken for
     one kernel, a softmax would be nothing to improve. The last has the fusion's name.
@@ -298,7 +299,7 @@ def _scope(i: Instruction) -> str:
 
 
 def is_one_kernel(i: Instruction) -> bool:
-    """Whether XLA:CPU compiles a call, with the loops in it, as one kernel."""
+    """Return whether XLA:CPU compiles a call, with the loops in it, as one kernel."""
     return str(dict(i.attributes.get("frontend_attributes") or {}).get("xla_cpu_small_call")) == "true"
 
 

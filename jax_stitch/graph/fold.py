@@ -27,8 +27,8 @@ _COMPARE: dict[str, Callable[..., Any]] = {
 
 
 def fold(builder: Builder, node: Node) -> int | None:
-    """A constant for a node whose operands are all constants. ``broadcast`` and ``iota`` stay: they say more than
-    their elements do."""
+    """Return a constant for a node whose operands are all constants. ``broadcast`` and ``iota`` stay: they say more
+    than their elements do."""
     if (
         node.op not in _FOLDERS
         or not isinstance(node.type, TensorType)

@@ -23,7 +23,8 @@ class Step(Struct, frozen=True):
 
 
 def bitcast_steps(source: ArrayShape, target: ArrayShape, where: str) -> list[Step]:
-    """The reshapes and transposes (at most three) that together do what the bitcast does; none if it does nothing.
+    """Return the reshapes and transposes (at most three) that together do what the bitcast does; none if it does
+    nothing.
 
     Raises GraphError where the element width changes under layouts that are not row-major.
     """

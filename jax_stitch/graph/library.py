@@ -18,7 +18,7 @@ def restore_triangular_solve(builder: Builder, node: Node) -> int | None:
 
 
 def restore_topk(builder: Builder, node: Node) -> int | None:
-    """An element of the TopK call, XLA:CPU's or XLA:GPU's: the same of ``topk``."""
+    """Return an element of the TopK call, XLA:CPU's or XLA:GPU's: the same of ``topk``."""
     call = _called_by_element(builder, node, "TopK") or _called_by_element(builder, node, "__gpu$TopK")
     if call is None:
         return None

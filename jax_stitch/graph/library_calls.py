@@ -30,7 +30,7 @@ _CONVOLUTIONS = frozenset(
 
 
 def hides_operations(text: str) -> bool:
-    """Whether a program calls libraries for what XLA could also say in operations, and ``restored`` does not."""
+    """Return whether a program calls libraries for what XLA could also say in operations, and ``restored`` does not."""
     if not may_hide_operations(text):
         return False
     left = restored(hlo_parser.parse(text))
@@ -38,7 +38,7 @@ def hides_operations(text: str) -> bool:
 
 
 def restored(module: Module) -> Module:
-    """The module without those calls; one that is not understood stays what it is."""
+    """Return the module without those calls; one that is not understood stays what it is."""
     for c in module.computations:
         calls = [i for i in c if i.opcode == "custom-call" and _target(i) in _MATMULS | _CONVOLUTIONS]
         for call in calls:
@@ -97,8 +97,8 @@ def _matmul(draft: Draft, config: Mapping[str, Any], results: list[ArrayShape]) 
 
 
 def _precision(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a product that is rounded as a call's configuration says: without them XLA may take fewer
-    bits."""
+    """Return the attributes of a product that is rounded as a call's configuration says: without them XLA may take
+    fewer bits."""
     wanted = tuple(str(p).lower() for p in config.get("operand_precision", ()))
     algorithm = str(config.get("algorithm", "ALG_UNSET")).removeprefix("ALG_").lower()
     attributes: dict[str, Any] = {"operand_precision": wanted} if set(wanted) - {"default"} else {}
@@ -158,7 +158,7 @@ _ACTIVATIONS = {"RELU": _relu, "GELU": _gelu, "SILU": _silu}
 
 
 def _replaced(module: Module, c: Computation, call: Instruction, body: Draft) -> Module:
-    """The module with a fusion in place of the call, whose scratch memory nobody may read."""
+    """Return the module with a fusion in place of the call, whose scratch memory nobody may read."""
     kept = len(body.results)
     readers = [i for i in c if call.name in i.operands]
     is_tuple = isinstance(call.shape, TupleShape)

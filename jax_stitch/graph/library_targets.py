@@ -7,5 +7,5 @@ HIDING = ("__cublas$", "__cudnn$", "__cub$", "__onednn$")
 
 
 def may_hide_operations(text: str) -> bool:
-    """Whether a program has such calls: ``library_calls`` reads some of them."""
+    """Return whether a program has such calls: ``library_calls`` reads some of them."""
     return any(f'custom_call_target="{target}' in text for target in HIDING)

@@ -45,7 +45,7 @@ def read_before(builder: Builder, node: Node) -> int | None:
 
 
 def unroll(builder: Builder, node: Node) -> int | None:
-    """The elements of a short loop of cheap operations, one body after the other.
+    """Return the elements of a short loop of cheap operations, one body after the other.
 
     The rule sits on ``get-tuple-element`` (what users of a loop read), or on the loop itself where its only value is
     an array.

@@ -19,19 +19,21 @@ def inline_map(builder: Builder, node: Node) -> int | None:
 
 
 def can_apply(graph: Graph) -> bool:
-    """Whether a scalar computation of one result is made of elementwise operations and constants."""
+    """Return whether a scalar computation of one result is made of elementwise operations and constants."""
     return len(graph.results) == 1 and is_elementwise(graph)
 
 
 def is_elementwise(graph: Graph) -> bool:
-    """Whether a scalar computation, of any number of results, is made of elementwise operations and constants."""
+    """Return whether a scalar computation, of any number of results, is made of elementwise operations and
+    constants.
+    """
     return all(n.op in ELEMENTWISE or n.op in ("parameter", "constant") for n in graph.nodes)
 
 
 def apply_elementwise(
     builder: Builder, origin: Node, graph: Graph, operands: Sequence[int], dims: tuple[int, ...]
 ) -> int:
-    """The one result of a scalar computation (``can_apply``) on arrays of shape ``dims``."""
+    """Return the one result of a scalar computation (``can_apply``) on arrays of shape ``dims``."""
     (result,) = apply_to_arrays(builder, origin, graph, operands, dims)
     return result
 
@@ -39,7 +41,7 @@ def apply_elementwise(
 def apply_to_arrays(
     builder: Builder, origin: Node, graph: Graph, operands: Sequence[int], dims: tuple[int, ...]
 ) -> list[int]:
-    """The results of a scalar computation (``is_elementwise``) on arrays of shape ``dims``."""
+    """Return the results of a scalar computation (``is_elementwise``) on arrays of shape ``dims``."""
     mapped = dict(zip(graph.parameters, operands, strict=True))
     for inner in graph.nodes:
         if inner.id in mapped:

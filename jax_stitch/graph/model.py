@@ -101,12 +101,12 @@ class Node(Struct, frozen=True, eq=False):
 
     @property
     def xla_kernel(self) -> str:
-        """The name of the XLA kernel by itself."""
+        """Return the name of the XLA kernel by itself."""
         return self.kernel.partition(STAGE)[0]
 
     @property
     def tensor(self) -> TensorType:
-        """The type of a node known to be an array."""
+        """Return the type of a node known to be an array."""
         assert isinstance(self.type, TensorType), f"{self.name} is no array: {self.type}"
         return self.type
 
@@ -125,7 +125,7 @@ class GraphLayouts(Struct, frozen=True):
     """By number of a donated parameter, or of what a loop carries: the result that takes its memory."""
 
     def with_homes(self, homes: Mapping[int, int]) -> GraphLayouts:
-        """The same layouts where parameters are donated."""
+        """Return the same layouts where parameters are donated."""
         return GraphLayouts(self.parameters, self.results, MappingProxyType(dict(homes)))
 
 
@@ -158,7 +158,7 @@ class Graph:
 
     @cached_property
     def result_set(self) -> frozenset[int]:
-        """The ids of the results, to look one up: a model's training step has hundreds."""
+        """Return the ids of the results, to look one up: a model's training step has hundreds."""
         return frozenset(self.results)
 
     def __getitem__(self, i: int) -> Node:

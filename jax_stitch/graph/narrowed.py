@@ -33,7 +33,7 @@ def narrow_window(builder: Builder, node: Node) -> int | None:
 
 
 def _narrowed(builder: Builder, initial: Node, narrow: str) -> int | None:
-    """An initial value in the type ``narrow``, which has it exactly."""
+    """Return an initial value in the type ``narrow``, which has it exactly."""
     if initial.op == "convert" and builder[initial.operands[0]].tensor.dtype == narrow:
         return initial.operands[0]
     if initial.literal is None:
@@ -44,8 +44,8 @@ def _narrowed(builder: Builder, initial: Node, narrow: str) -> int | None:
 
 
 def _narrow(combiner: Graph, narrow: str) -> Graph | None:
-    """The combiner of parameters of type ``narrow``, of one that converts its own to it and its result from it; None
-    of any other.
+    """Return the combiner of parameters of type ``narrow``, of one that converts its own to it and its result from it;
+    None of any other.
     """
     (result,) = combiner.results
     if combiner[result].op != "convert":
@@ -68,5 +68,5 @@ def _narrow(combiner: Graph, narrow: str) -> Graph | None:
 
 
 def _reads_wide(combiner: Graph, operands: Sequence[int]) -> bool:
-    """Whether one of the values is a parameter as it came."""
+    """Return whether one of the values is a parameter as it came."""
     return any(o in combiner.parameters for o in operands)

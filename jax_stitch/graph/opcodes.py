@@ -39,12 +39,12 @@ EFFECTS = COLLECTIVES | {
 
 
 def calls_python(node: Node) -> bool:
-    """Whether a node is a call of a Python function by JAX."""
+    """Return whether a node is a call of a Python function by JAX."""
     return node.op == "custom-call" and is_python_call(node.attributes.get("custom_call_target", ""))
 
 
 def python_call(graph: Graph) -> Node | None:
-    """The first call of a Python function in a graph or in what it calls; None where there is none."""
+    """Return the first call of a Python function in a graph or in what it calls; None where there is none."""
     for node in graph.nodes:
         if calls_python(node):
             return node
@@ -55,7 +55,7 @@ def python_call(graph: Graph) -> Node | None:
 
 
 def has_effect(node: Node) -> bool:
-    """Whether two equal nodes may not be merged, nor one without users dropped."""
+    """Return whether two equal nodes may not be merged, nor one without users dropped."""
     if node.op in EFFECTS:
         return True
     if node.op == "custom-call":
@@ -70,7 +70,7 @@ _effects: WeakKeyDictionary[Graph, bool] = WeakKeyDictionary()
 
 
 def graph_has_effect(graph: Graph) -> bool:
-    """Whether any node of the graph, or of what it calls, has an effect."""
+    """Return whether any node of the graph, or of what it calls, has an effect."""
     known = _effects.get(graph)
     if known is None:
         known = _effects[graph] = any(has_effect(node) for node in graph.nodes)

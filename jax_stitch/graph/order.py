@@ -21,7 +21,9 @@ T = TypeVar("T", int, str)
 
 
 def ordered(graph: Graph) -> Graph:
-    """A graph with its nodes, and those of the graphs that it calls, in the order that the results alone decide."""
+    """Return a graph with its nodes, and those of the graphs that it calls, in the order that the results alone
+    decide.
+    """
     done: dict[Graph, Graph] = {}
 
     def visit(graph: Graph) -> Graph:
@@ -78,7 +80,9 @@ class Listing:
         return tuple(computation[name] for name in post_order((computation.root.name, *every), reads))
 
     def _operands(self, i: Instruction) -> Sequence[str]:
-        """Those of a fusion in the order in which its operations read them: XLA numbers them as it happens to fuse."""
+        """Return the operands of a fusion in the order in which its operations read them: XLA numbers them as it
+        happens to fuse.
+        """
         if i.opcode not in ("fusion", "fusion-start") or len(i.operands) < 2:
             return i.operands
         inside = self[self.module.computation(i.attributes["calls"])]
@@ -86,7 +90,7 @@ class Listing:
 
 
 def post_order(roots: Iterable[T], reads: Callable[[T], Sequence[T]]) -> list[T]:
-    """All that the roots need, each after what it reads."""
+    """Return all that the roots need, each after what it reads."""
     sequence: dict[T, None] = {}
     waiting = list(roots)[::-1]
     opened: set[T] = set()

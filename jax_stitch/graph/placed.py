@@ -25,7 +25,7 @@ only what is updated.
 
 
 def place_scatter(builder: Builder, node: Node) -> int | None:
-    """The select form of a scatter to constant places, where it does not write much more than its updates."""
+    """Return the select form of a scatter to constant places, where it does not write much more than its updates."""
     if node.op != "scatter" or len(node.operands) != 3 or not can_apply(node.graphs["to_apply"]):
         return None
     operand, _, updates = (builder[o].tensor for o in node.operands)
@@ -41,7 +41,7 @@ def place_scatter(builder: Builder, node: Node) -> int | None:
 
 
 def _linear(places: np.ndarray, form: RowScatter, dims: tuple[int, ...]) -> np.ndarray:
-    """The place of each update among all that can be picked; -1 where it is none of them, and dropped."""
+    """Return the place of each update among all that can be picked; -1 where it is none of them, and dropped."""
     linear = np.zeros(len(places), np.int64)
     inside = np.ones(len(places), bool)
     for column, d in enumerate(form.targets):

@@ -14,7 +14,7 @@ from .model import Graph, GraphLayouts, Node, TensorType
 
 
 def restore_select_and_scatter(builder: Builder, node: Node) -> int | None:
-    """The ``select-and-scatter`` that a ``scatter`` is the end of; ``None`` for any other."""
+    """Return the ``select-and-scatter`` that a ``scatter`` is the end of; ``None`` for any other."""
     if node.op != "scatter" or len(node.operands) != 3:
         return None
     initial, sources = builder[node.operands[0]], builder[node.operands[2]]
@@ -47,8 +47,8 @@ def restore_select_and_scatter(builder: Builder, node: Node) -> int | None:
 
 
 def _chosen(builder: Builder, node: Node, rank: int) -> Node | None:
-    """The ``reduce-window`` whose elements 1, 2, ... are a scatter's indices along dimension 0, 1, ..., one update of
-    one element for each window.
+    """Return the ``reduce-window`` whose elements 1, 2, ... are a scatter's indices along dimension 0, 1, ..., one
+    update of one element for each window.
     """
     a, indices = node.attributes, builder[node.operands[1]]
     if a["scatter_dims_to_operand_dims"] != tuple(range(rank)) or a.get("input_batching_dims"):
@@ -93,8 +93,8 @@ def _is_minus_one(node: Node) -> bool:
 
 
 def _select(graph: Graph, rank: int) -> Graph | None:
-    """The ``select`` of a combiner that keeps the left element and its indices where ``or(and(select, left is one),
-    right is none)``, else takes the right ones.
+    """Return the ``select`` of a combiner that keeps the left element and its indices where ``or(and(select, left is
+    one), right is none)``, else takes the right ones.
     """
     parameters, count = graph.parameters, rank + 1
     if len(parameters) != 2 * count or len(graph.results) != count:
@@ -112,7 +112,7 @@ def _select(graph: Graph, rank: int) -> Graph | None:
 
 
 def _either(graph: Graph, node: Node, op: str) -> Iterator[tuple[Node, Node]]:
-    """The operands of a binary operation, either first; nothing of another operation."""
+    """Yield the operands of a binary operation, either first; nothing of another operation."""
     if node.op == op:
         left, right = (graph[o] for o in node.operands)
         yield left, right
@@ -120,7 +120,7 @@ def _either(graph: Graph, node: Node, op: str) -> Iterator[tuple[Node, Node]]:
 
 
 def _is_none(graph: Graph, node: Node, index: int, is_it: bool) -> bool:
-    """Whether a node says that an index is -1, or with ``is_it`` false that it is not."""
+    """Return whether a node says that an index is -1, or with ``is_it`` false that it is not."""
     if node.op == "not":
         return _is_none(graph, graph[node.operands[0]], index, not is_it)
     if node.op != "compare" or node.attributes["direction"] != ("EQ" if is_it else "NE"):
@@ -130,7 +130,7 @@ def _is_none(graph: Graph, node: Node, index: int, is_it: bool) -> bool:
 
 
 def _of_two(graph: Graph, result: Node, left: int, right: int) -> Graph | None:
-    """The computation of ``result`` from two parameters; ``None`` where it needs another."""
+    """Return the computation of ``result`` from two parameters; ``None`` where it needs another."""
     builder = Builder(f"{graph.name}.select")
     ids = {i: builder.parameter(graph[i].type, graph[i].name, graph[i].source) for i in (left, right)}
     for node in graph.nodes[: result.id + 1]:

@@ -11,7 +11,7 @@ FULL: Mapping[str, Any] = {_PRECISION: ("highest", "highest")}
 
 
 def sides_exchanged(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a product whose operands are exchanged, where it had these."""
+    """Return the attributes of a product whose operands are exchanged, where it had these."""
     found = precision_exchanged(attributes)
     for kind in ("contracting", "batch"):
         left, right = f"lhs_{kind}_dims", f"rhs_{kind}_dims"
@@ -20,6 +20,6 @@ def sides_exchanged(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def precision_exchanged(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes with what they say of each operand's precision exchanged; dimensions stay."""
+    """Return the attributes with what they say of each operand's precision exchanged; dimensions stay."""
     of_both = attributes.get(_PRECISION)
     return {**attributes, _PRECISION: tuple(of_both)[::-1]} if of_both else dict(attributes)

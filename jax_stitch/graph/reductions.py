@@ -53,13 +53,13 @@ def _unsplit(builder: Builder, reshape: Node, reduced: set[int], initial: int) -
 
 
 def steps_of(reduce: Node) -> int:
-    """The kernels in which XLA does a reduction, one step each."""
+    """Return the kernels in which XLA does a reduction, one step each."""
     return int(reduce.attributes.get("steps", 1))
 
 
 def _step(builder: Builder, node: Node) -> Node | None:
-    """The reduction that ``node`` finishes, if both combine the same way from the same values, which twice are as good
-    as once.
+    """Return the reduction that ``node`` finishes, if both combine the same way from the same values, which twice are
+    as good as once.
     """
     if node.op != "reduce":
         return None
@@ -97,7 +97,9 @@ def _of_several(builder: Builder, node: Node, count: int) -> Node | None:
 
 
 def _groups(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """The finest grouping of the dimensions of two shapes of one size by which groups have equal sizes, in order."""
+    """Yield the finest grouping of the dimensions of two shapes of one size by which groups have equal sizes, in
+    order.
+    """
     i = j = 0
     while i < len(a) or j < len(b):
         left: list[int] = []

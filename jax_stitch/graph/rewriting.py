@@ -9,8 +9,8 @@ from .model import Graph
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
-    """A new graph in which each rule had its chance at each node, called graphs first. Duplicates are merged, the dead
-    dropped."""
+    """Return a new graph in which each rule had its chance at each node, called graphs first. Duplicates are merged,
+    the dead dropped."""
     return rewritten(graph, rules)[graph]
 
 
@@ -52,7 +52,7 @@ def rewritten(graph: Graph, rules: Sequence[Rule], idle: Collection[Graph] = ())
 
 
 def _is(made: Graph, graph: Graph) -> bool:
-    """Whether it has the very nodes of another graph, with the same results."""
+    """Return whether it has the very nodes of another graph, with the same results."""
     if len(made.nodes) != len(graph.nodes) or (made.parameters, made.results) != (graph.parameters, graph.results):
         return False
     return all(a is b for a, b in zip(made.nodes, graph.nodes, strict=True))

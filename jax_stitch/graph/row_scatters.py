@@ -21,7 +21,7 @@ class RowScatter(Struct, frozen=True):
 
 
 def row_scatter(nodes: Builder | Graph | Sequence[Node], node: Node) -> RowScatter | None:
-    """The form of such a scatter, one window an index vector; None for any other."""
+    """Return the form of such a scatter, one window an index vector; None for any other."""
     a = node.attributes
     operand, indices, updates = (nodes[o].tensor for o in node.operands)
     if a.get("input_batching_dims") or len(indices.dims) != 2 or a["index_vector_dim"] != 1 or 0 in updates.dims:

@@ -17,7 +17,9 @@ class Scan(Struct, frozen=True):
 
 
 def scan_of(graph: Graph, node: Node) -> Scan | None:
-    """The scan that a node is, or ``None``: one array, one window as long as its dimension that ends at each place."""
+    """Return the scan that a node is, or ``None``: one array, one window as long as its dimension that ends at each
+    place.
+    """
     if node.op != "reduce-window" or len(node.operands) != 2 or not isinstance(node.type, TensorType):
         return None
     source = graph[node.operands[0]].tensor
@@ -36,7 +38,7 @@ def scan_of(graph: Graph, node: Node) -> Scan | None:
 
 
 def scans(graph: Graph) -> frozenset[int]:
-    """The nodes of a graph that are scans. Looked for once: who plans asks it of every set of nodes."""
+    """Return the nodes of a graph that are scans. Looked for once: who plans asks it of every set of nodes."""
     known = _scans.get(graph)
     if known is None:
         known = _scans[graph] = frozenset(node.id for node in graph.nodes if scan_of(graph, node) is not None)

@@ -28,7 +28,7 @@ class _Plan(Struct, frozen=True):
 
 
 def localise_scatter(builder: Builder, node: Node) -> int | None:
-    """The select form of a row-wise scatter; None for any other."""
+    """Return the select form of a row-wise scatter; None for any other."""
     if node.op != "scatter" or len(node.operands) != 3 or not can_apply(node.graphs["to_apply"]):
         return None
     operand, _, updates = (builder[o].tensor for o in node.operands)
@@ -67,8 +67,8 @@ def _plan(builder: Builder, node: Node) -> _Plan | None:
 
 
 def _column(builder: Builder, indices: int, vector: int, column: int) -> int | None:
-    """The node whose value (of the shape of the indices less the vector's dimension) is one component of the index
-    vectors."""
+    """Return the node whose value (of the shape of the indices less the vector's dimension) is one component of the
+    index vectors."""
     type_ = builder[indices].tensor
     rest = tuple(size for d, size in enumerate(type_.dims) if d != vector)
     if vector == len(type_.dims):
@@ -116,7 +116,7 @@ def _counts_along(builder: Builder, i: int) -> int | None:
 
 
 def _spread_updates(builder: Builder, node: Node, plan: _Plan, operand: TensorType, updates: TensorType) -> int | None:
-    """The updates over the operand's shape: each element of a row sees its row's update."""
+    """Return the updates over the operand's shape: each element of a row sees its row's update."""
     a = node.attributes
     gone = {*a["inserted_window_dims"], *a.get("input_batching_dims", ())}
     windowed = [d for d in range(len(operand.dims)) if d not in gone]
@@ -144,7 +144,9 @@ def _spread_updates(builder: Builder, node: Node, plan: _Plan, operand: TensorTy
 
 
 def _chosen(builder: Builder, node: Node, plan: _Plan, operand: TensorType) -> int:
-    """Where an update lands: every picked position agrees. A position out of range agrees with none, as HLO has it."""
+    """Return where an update lands: every picked position agrees. A position out of range agrees with none, as HLO has
+    it.
+    """
     mask = TensorType("pred", operand.dims)
     agrees: int | None = None
     for o, column in plan.picked.items():

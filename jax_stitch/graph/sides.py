@@ -23,8 +23,8 @@ SAMPLES = 512
 
 
 def tells_sides_apart(combiner: Graph) -> bool:
-    """Whether a combiner gives something else where its sides are exchanged, for some small whole numbers, by more than
-    a rounding. Of one with an operation that is not known here, the answer is no.
+    """Return whether a combiner gives something else where its sides are exchanged, for some small whole numbers, by
+    more than a rounding. Of one with an operation that is not known here, the answer is no.
     """
     fields = len(combiner.parameters) // 2
     if all(combines_by(combiner, k) in _EXCHANGEABLE for k in range(fields)):
@@ -52,7 +52,9 @@ def _sample(rng: np.random.Generator, dtype: str) -> np.ndarray:
 
 
 def _evaluated(combiner: Graph, given: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-    """The results for many values at once, floats in double precision; None where that takes an unknown operation."""
+    """Return the results for many values at once, floats in double precision; None where that takes an unknown
+    operation.
+    """
     values = dict(zip(combiner.parameters, given, strict=True))
     with np.errstate(all="ignore"):
         for node in combiner.nodes:

@@ -18,7 +18,7 @@ class Sort(Struct, frozen=True):
 
 
 def sort_of(graph: Graph, node: Node) -> Sort | None:
-    """The sort that a node is, or ``None``."""
+    """Return the sort that a node is, or ``None``."""
     if node.op != "sort":
         return None
     (dimension,) = node.attributes["dimensions"]
@@ -27,12 +27,14 @@ def sort_of(graph: Graph, node: Node) -> Sort | None:
 
 
 def fields_of(node: Node) -> tuple[int, ...]:
-    """The different operands of a sort, in order: one that occurs twice is moved once."""
+    """Return the different operands of a sort, in order: one that occurs twice is moved once."""
     return tuple(dict.fromkeys(node.operands))
 
 
 def results_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The nodes that are the results of a sort: itself, or what takes it apart, by operand (-1 where none is used)."""
+    """Return the nodes that are the results of a sort: itself, or what takes it apart, by operand (-1 where none is
+    used).
+    """
     if not isinstance(node.type, TupleType):
         return (node.id,)
     results = [-1] * len(node.operands)
@@ -42,8 +44,8 @@ def results_of(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def places_read(graph: Graph, node: Node, outputs: Collection[int]) -> int:
-    """How many places, from the first on, are all that is read of a sort's results: what is sliced off (top-k); all
-    where a result is among the ``outputs`` of its kernel, which are what the operation says, whoever reads them.
+    """Return how many places, from the first on, are all that is read of a sort's results: what is sliced off (top-k);
+    all where a result is among the ``outputs`` of its kernel, which are what the operation says, whoever reads them.
     """
     sort = sort_of(graph, node)
     assert sort is not None

@@ -59,7 +59,7 @@ def space_scatter(builder: Builder, node: Node) -> int | None:
 
 
 def _updates(builder: Builder, node: Node, axis: int) -> int | None:
-    """The updates with dimensions in the operand's order, the scattered one in the place of ``axis``."""
+    """Return the updates with dimensions in the operand's order, the scattered one in the place of ``axis``."""
     a = node.attributes
     operand, updates = builder[node.operands[0]].tensor, builder[node.operands[2]].tensor
     window = a["update_window_dims"]
@@ -107,7 +107,7 @@ def _listed(literal: np.ndarray) -> _Spaced | None:
 
 
 def _moved(builder: Builder, node: Node, along: int) -> int | None:
-    """The dimension of a move that was ``along`` of its operand."""
+    """Return the dimension of a move that was ``along`` of its operand."""
     if along == -1 or node.op == "convert":
         return along
     if node.op == "broadcast":

@@ -9,7 +9,7 @@ from .model import NodeType, TensorType, TokenType, TupleType
 
 
 def node_type(shape: Shape, where: str) -> NodeType:
-    """The logical type of a shape. Raises GraphError for what a graph cannot hold (dynamic dimensions, opaque
+    """Return the logical type of a shape. Raises GraphError for what a graph cannot hold (dynamic dimensions, opaque
     values)."""
     match shape:
         case ArrayShape():
@@ -24,12 +24,12 @@ def node_type(shape: Shape, where: str) -> NodeType:
 
 
 def minor_to_major(shape: ArrayShape) -> tuple[int, ...]:
-    """The layout of an array, row-major where none is given."""
+    """Return the layout of an array, row-major where none is given."""
     return tuple(reversed(range(len(shape.dims)))) if shape.layout is None else shape.layout.minor_to_major
 
 
 def explicit_layout(shape: Shape) -> tuple[int, ...] | None:
-    """The layout as ``GraphLayouts`` keeps it: None for row-major or for what is no array."""
+    """Return the layout as ``GraphLayouts`` keeps it: None for row-major or for what is no array."""
     if not isinstance(shape, ArrayShape):
         return None
     order = minor_to_major(shape)

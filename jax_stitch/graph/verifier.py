@@ -16,7 +16,7 @@ _NOT_MADE = {"bitcast", "call", "copy", "fusion", "tuple"}
 
 
 def verify(graph: Graph) -> None:
-    """Raises GraphError, naming the node, where the order, the types or the attributes of a graph (or of one it calls)
+    """Raise GraphError, naming the node, where the order, the types or the attributes of a graph (or of one it calls)
     do not hold."""
     parameters = [n.id for n in graph.nodes if n.op == "parameter"]
     if list(graph.parameters) != sorted(graph.parameters) or parameters != list(graph.parameters):

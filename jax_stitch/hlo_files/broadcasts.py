@@ -32,7 +32,7 @@ def join_broadcasts(module: ir.Module) -> None:
 
 
 def _join(last: Any) -> tuple[Any, ...]:
-    """Puts one in the place of the broadcast, if it can; returns the three, each after its readers."""
+    """Put one in the place of the broadcast, if it can; returns the three, each after its readers."""
     reshape = _made_by(last.operands[0], "stablehlo.reshape")
     first = None if reshape is None else _made_by(reshape.operands[0], "stablehlo.broadcast_in_dim")
     if first is None or first.operands[0].type != first.results[0].type:
@@ -53,8 +53,8 @@ def _join(last: Any) -> tuple[Any, ...]:
 def expanding(
     shape: Sequence[int], squeezed: Sequence[int], wide: Sequence[int], dims: Sequence[int]
 ) -> list[int] | None:
-    """Where the dimensions of ``shape`` go in ``wide``, if those of ``squeezed`` go to ``dims`` and it lacks dimensions
-    of one element, which become longer. None where that is impossible.
+    """Return where the dimensions of ``shape`` go in ``wide``, if those of ``squeezed`` go to ``dims`` and it lacks
+    dimensions of one element, which become longer. None where that is impossible.
     """
 
     def placed(at: int, kept: int, least: int) -> list[int] | None:

@@ -34,7 +34,7 @@ class Content:
 
     @property
     def text(self) -> str:
-        """The data of a text."""
+        """Return the data of a text."""
         return self.data.decode("utf-8", "surrogateescape")
 
 
@@ -109,7 +109,9 @@ def _recognised(data: bytes, where: str) -> Content:
 
 
 def _is_one_instruction(text: str) -> bool:
-    """Whether it is a single one, as ``f32[2] add(f32[2] x, f32[2] y)``: XLA makes parameters of what it reads."""
+    """Return whether it is a single one, as ``f32[2] add(f32[2] x, f32[2] y)``: XLA makes parameters of what it
+    reads.
+    """
     if "(" not in text:
         return False
     try:

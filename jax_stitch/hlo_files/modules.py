@@ -46,7 +46,7 @@ class Chosen:
 
 
 def choose(content: Content, wanted: str | int | None) -> Chosen:
-    """The module of that name or number (from 0), or the first. Raises HloFileError."""
+    """Return the module of that name or number (from 0), or the first. Raises HloFileError."""
     candidates = _candidates(content)
     number = _number([c.name for c in candidates], wanted, content.where)
     notes: tuple[str, ...] = ()

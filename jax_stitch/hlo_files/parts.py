@@ -38,7 +38,7 @@ class Part:
 
 
 def part_of(program: HloProgram, device: Device, reread: Callable[[str], HloProgram]) -> Part:
-    """One device's part of a program for several. ``reread`` makes a program of optimized text.
+    """Return one device's part of a program for several. ``reread`` makes a program of optimized text.
 
     Raises HloFileError where so many devices have to be there and are not, CaptureError where XLA fails.
     """

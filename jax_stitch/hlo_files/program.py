@@ -65,7 +65,7 @@ class HloProgram:
     """What a user should know about how it was read."""
 
     def function(self) -> Callable[..., Any]:
-        """The program as a function that JAX can trace, also inside another. Given float64 in place of narrower
+        """Return the program as a function that JAX can trace, also inside another. Given float64 in place of narrower
         numbers it computes in float64 throughout, where it can.
         """
         if self.calls_lapack:
@@ -87,7 +87,7 @@ class HloProgram:
         return run
 
     def types(self) -> AbstractContextManager[Any]:
-        """The context in which JAX has the types that the program needs."""
+        """Return the context in which JAX has the types that the program needs."""
         return jax.enable_x64(True) if self.needs_x64 else contextlib.nullcontext()
 
     def made_for(self, kind: str) -> bool:
@@ -96,7 +96,7 @@ class HloProgram:
         return not self.optimized or other == kind
 
     def require_runnable(self) -> None:
-        """Raises HloFileError where it cannot be run."""
+        """Raise HloFileError where it cannot be run."""
         if self.unrunnable is not None:
             raise HloFileError(f"{self.where} cannot be run: {self.unrunnable}")
 
@@ -116,11 +116,11 @@ class HloProgram:
         return wide != list(self.parameters) and all(map(_is_of, arrays, wide))
 
     def check(self, arrays: Sequence[Any]) -> None:
-        """Raises TypeError for arguments that it does not take."""
+        """Raise TypeError for arguments that it does not take."""
         self._check(arrays, self.taken(arrays))
 
     def taken(self, arrays: Sequence[Any]) -> list[Any]:
-        """The arguments with Python's numbers in the types that are wanted, and PRNG keys as arrays."""
+        """Return the arguments with Python's numbers in the types that are wanted, and PRNG keys as arrays."""
         if len(arrays) != len(self.parameters):
             return list(arrays)
         return [_array(a, p.dtype) for a, p in zip(arrays, self.parameters, strict=True)]
@@ -135,7 +135,7 @@ class HloProgram:
                 raise TypeError(f"{self.name}: argument {n} ({self.names[n]}) has to be {shown(wanted)}, not {given}")
 
     def signature(self) -> list[str]:
-        """Each parameter's name and type."""
+        """Return each parameter's name and type."""
         return [f"{name}: {shown(p)}" for name, p in zip(self.names, self.parameters, strict=True)]
 
 

@@ -11,7 +11,7 @@ _DEEPEST = 3
 
 
 def module_bytes(data: bytes) -> bytes | None:
-    """The serialized ``HloModuleProto`` in ``data``; None where there is none."""
+    """Return the serialized ``HloModuleProto`` in ``data``; None where there is none."""
     for _ in range(_DEEPEST):
         fields = _fields(data)
         if fields is None:
@@ -26,7 +26,7 @@ def module_bytes(data: bytes) -> bytes | None:
 
 
 def _is_module(fields: dict[int, list[bytes]]) -> bool:
-    """Its fields 1 and 2 are the names of the module and of the entry, field 3 are the computations."""
+    """Return whether these are the fields of a module: 1 and 2 name it and its entry, 3 are the computations."""
     return _is_name(fields.get(1, [b""])[0]) and _is_name(fields.get(2, [b""])[0]) and bool(fields.get(3))
 
 
@@ -35,7 +35,7 @@ def _is_name(value: bytes) -> bool:
 
 
 def _fields(data: bytes) -> dict[int, list[bytes]] | None:
-    """The fields of a message that are strings or messages, by number; None where it is no message."""
+    """Return the fields of a message that are strings or messages, by number; None where it is no message."""
     by_number: dict[int, list[bytes]] = {}
     try:
         for number, value in _parts(data):

@@ -18,7 +18,7 @@ _OPAQUE = frozenset({"custom-call", "bitcast-convert", "rng-bit-generator"})
 
 
 def widened(module: Module) -> Module | None:
-    """The module with all floating-point numbers in 64 bits; None where an operation depends on their width."""
+    """Return the module with all floating-point numbers in 64 bits; None where an operation depends on their width."""
     if any(i.opcode in _OPAQUE and _is_float(i.shape) for c in module.computations for i in c):
         return None
     plain = replace(module, attributes=FrozenDict())  # The layouts of its entry would name the old types.
@@ -26,7 +26,7 @@ def widened(module: Module) -> Module | None:
 
 
 def wider(dtype: np.dtype) -> np.dtype:
-    """The type that numbers of a type have in the widened program."""
+    """Return the type that numbers of a type have in the widened program."""
     name = next((t.name for t in ELEMENT_TYPES.values() if t.numpy == dtype), "")
     return ELEMENT_TYPES[_WIDER[name]].numpy if name in _WIDER else dtype
 

@@ -43,7 +43,7 @@ class Pattern:
     """Of its kernel: how many barriers of all blocks stand before it."""
 
     def renumbered(self, ids: Mapping[int, int]) -> Pattern:
-        """The same pattern in a graph whose nodes have other ids."""
+        """Return the same pattern in a graph whose nodes have other ids."""
         return replace(
             self,
             nodes=frozenset(ids[i] for i in self.nodes),

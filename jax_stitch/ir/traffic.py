@@ -15,13 +15,13 @@ def moved_bytes(graph: Graph, pattern: Pattern) -> int:
 
 
 def longest_row(graph: Graph, pattern: Pattern) -> int:
-    """The elements of the largest value of a pattern that each row has."""
+    """Return the elements of the largest value of a pattern that each row has."""
     types = [graph[i].type for i in (*pattern.nodes, *pattern.inputs)]
     return max(1, max((t.size for t in types if isinstance(t, TensorType)), default=1) // pattern.rows)
 
 
 def may_have_clusters(graph: Graph, kernel: Sequence[Pattern]) -> bool:
-    """Whether the blocks of a kernel may be in clusters, where the device has them.
+    """Return whether the blocks of a kernel may be in clusters, where the device has them.
 
     How many are on it at a time it alone knows, so that none may wait for another: all blocks do the same, and what
     follows in further phases is so little that the block which arrives last does it.

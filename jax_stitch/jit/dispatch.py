@@ -29,8 +29,8 @@ class Answer(NamedTuple):
 
 
 def dispatched(fun: Callable[..., Any], jitted: Any, answer: Callable[..., Answer]) -> Any:
-    """A function with the static arguments of ``jitted``, which is ``fun`` under ``jax.jit``; for arguments of new
-    types, and while JAX traces, it runs ``answer(*args, **kwargs)``. Under ``jax.disable_jit`` it is ``fun``."""
+    """Return a function with the static arguments of ``jitted``, which is ``fun`` under ``jax.jit``; for arguments of
+    new types, and while JAX traces, it runs ``answer(*args, **kwargs)``. Under ``jax.disable_jit`` it is ``fun``."""
     options = jitted._jit_info
     if filtering is not None:  # as jax.jit's own answer is
         answer = filtering(_said_once(answer))
@@ -66,7 +66,7 @@ def _said_once(answer: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 def answer_of(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
-    """Runs a function under ``jax.jit``: its results, and the program that it has for such arguments."""
+    """Run a function under ``jax.jit``: its results, and the program that it has for such arguments."""
     return Answer(*jitted._cache_miss(*args, **kwargs))
 
 

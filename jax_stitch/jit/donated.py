@@ -10,7 +10,7 @@ from jax_stitch.jax_names import ir
 
 
 def donated(operands: Sequence[Any]) -> tuple[int, ...]:
-    """The operands, by number, that are arguments of the whole program which it may overwrite.
+    """Return the operands, by number, that are arguments of the whole program which it may overwrite.
 
     Only where all operands are arguments of it, each another: of values that are computed before, XLA may find that
     they are one.

@@ -147,8 +147,8 @@ def _plan(
 
 
 def _is_alone(jaxpr: ClosedJaxpr, device: Device, where: OperandShardings) -> bool:
-    """Whether there is nothing about an operation but its program: no GPU on which the launcher has to be chosen, one
-    device, no effects, nobody who looks at its stages."""
+    """Return whether there is nothing about an operation but its program: no GPU on which the launcher has to be
+    chosen, one device, no effects, nobody who looks at its stages."""
     return device.target.is_host and where is None and not jaxpr.effects and not stages.wanted()
 
 
@@ -180,8 +180,8 @@ def inner_operations_plain(outer: Request) -> Iterator[None]:
 
 
 def several_processes() -> bool:
-    """Whether other processes run the same programs: their collectives wait for each other's, so that no process may
-    choose for itself what it runs."""
+    """Return whether other processes run the same programs: their collectives wait for each other's, so that no process
+    may choose for itself what it runs."""
     return jax.process_count() > 1
 
 

@@ -67,7 +67,7 @@ class Request:
 
     @property
     def place(self) -> str:
-        """Where the function is defined."""
+        """Return where the function is defined."""
         return f"{self.file}:{self.line}"
 
     def __repr__(self) -> str:
@@ -258,12 +258,12 @@ _placed_forms: weakref.WeakKeyDictionary[ClosedJaxpr, dict[tuple[Any, ...], Clos
 
 
 def argument_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
-    """The types of its arguments, weak or not, on whatever devices."""
+    """Return the types of its arguments, weak or not, on whatever devices."""
     return _types(jaxpr.in_avals)
 
 
 def result_types(jaxpr: ClosedJaxpr) -> list[jax.ShapeDtypeStruct]:
-    """The types of its results, weak or not."""
+    """Return the types of its results, weak or not."""
     return _types(jaxpr.out_avals)
 
 

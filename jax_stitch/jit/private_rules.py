@@ -27,12 +27,14 @@ from jax_stitch.util.tracebacks import hide_frames
 
 
 def _same_parameters(*arguments: Any) -> tuple[Any, Any]:
-    """The parameters of the part that is computed ahead and of the part that is computed again, but for ``jaxpr``."""
+    """Return the parameters of the part that is computed ahead and of the part that is computed again, but for
+    ``jaxpr``.
+    """
     return arguments[-2:]
 
 
 def _check(*arguments: Any, jaxpr: ClosedJaxpr, origin: Request) -> Any:
-    """The function, with each of its operations checked, as ``checkify`` writes it for a jitted one."""
+    """Return the function, with each of its operations checked, as ``checkify`` writes it for a jitted one."""
     warn(origin, "checkify looks at each of its operations")
     (call,) = jax.make_jaxpr(jax.jit(jaxpr_as_fun(jaxpr)))(*argument_types(jaxpr)).eqns
     return error_checks[call.primitive](*arguments, **call.params)

@@ -38,7 +38,7 @@ class Rehearsal:
     _kwargs: Mapping[str, Callable[[], Any]]
 
     def arguments(self) -> Call:
-        """Arguments for a call that takes the way through JAX that the other call takes."""
+        """Return arguments for a call that takes the way through JAX that the other call takes."""
         return tuple(make() for make in self._args), {name: make() for name, make in self._kwargs.items()}
 
 
@@ -99,7 +99,7 @@ def _maker(argument: Any, static: bool) -> Callable[[], Any]:
 
 
 def _zero(leaf: Any) -> Callable[[], Any]:
-    """A maker of zeros that JAX deals with as with ``leaf``."""
+    """Return a maker of zeros that JAX deals with as with ``leaf``."""
     if isinstance(leaf, (bool, int, float, complex)):
         return type(leaf)
     if isinstance(leaf, (np.ndarray, np.generic)):

@@ -39,7 +39,7 @@ OperandShardings = Placement | Inside | None
 
 
 def operand_shardings(context: Any, operands: Sequence[Any]) -> OperandShardings:
-    """Where the operands of the operation lie that is lowered in a ``LoweringRuleContext``.
+    """Return where the operands of the operation lie that is lowered in a ``LoweringRuleContext``.
 
     Raises ``Unstitchable`` where that is known only after lowering.
     """
@@ -103,7 +103,9 @@ def in_own_mesh(jaxpr: ClosedJaxpr, arrays: Sequence[Any]) -> Iterator[Sequence[
 def at(
     run: Callable[[Sequence[Any]], list[Any]], captured: Capture, where: OperandShardings
 ) -> Callable[..., list[Any]]:
-    """The rebuilt program of a function captured with these shardings, as a function of the arrays that it had."""
+    """Return the rebuilt program of a function captured with these shardings, as a function of the arrays that it
+    had.
+    """
     split = captured.partitioning
     here = run
     if isinstance(where, Inside):
@@ -116,7 +118,7 @@ def at(
 def _unstacked(
     run: Callable[[Sequence[Any]], list[Any]], captured: Capture, where: Inside
 ) -> Callable[[Sequence[Any]], list[Any]]:
-    """The program of one row of each array, as a function of the parts that the rows are."""
+    """Return the program of one row of each array, as a function of the parts that the rows are."""
     constants = len(captured.constants)
     split = captured.partitioning
     expected = (*[PartitionSpec()] * constants, *where.arguments), where.results
@@ -159,7 +161,7 @@ def _inside(context: Any, mesh: Any, manual_axes: frozenset[Any]) -> Inside | No
 
 
 def _explicit(aval: Any, devices: tuple[Any, ...]) -> NamedSharding | None:
-    """The sharding in a type, where the axes of its mesh are explicit: it is all there is to say."""
+    """Return the sharding in a type, where the axes of its mesh are explicit: it is all there is to say."""
     mesh = aval.sharding.mesh
     if mesh.empty or mesh.size == 1 or AxisType.Explicit not in mesh.axis_types:
         return None
@@ -169,7 +171,7 @@ def _explicit(aval: Any, devices: tuple[Any, ...]) -> NamedSharding | None:
 
 
 def _of_value(n: int, value: Any, aval: Any, devices: tuple[Any, ...]) -> NamedSharding | None:
-    """The sharding that is written at a value, None if it is left to XLA."""
+    """Return the sharding that is written at a value, None if it is left to XLA."""
     owner = value.owner
     rank = len(aval.shape)
     if isinstance(owner, mlir.ir.Block):

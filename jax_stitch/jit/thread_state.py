@@ -21,7 +21,7 @@ EAGER: Any = eval_trace
 
 
 def tracing() -> bool:
-    """Whether this thread is inside a function that JAX traces, so that results are no arrays but tracers."""
+    """Return whether this thread is inside a function that JAX traces, so that results are no arrays but tracers."""
     return TRACE.value is not EAGER
 
 
@@ -43,7 +43,7 @@ class JaxContext:
 
 
 def current_context() -> JaxContext:
-    """The context of this thread, but for contexts of ``jax.make_user_context``, which nobody lists."""
+    """Return the context of this thread, but for contexts of ``jax.make_user_context``, which nobody lists."""
     values = [(option, option.get_local()) for option in known_options(len(sys.modules))]
     return JaxContext(tuple((option, value) for option, value in values if value is not _UNSET))
 

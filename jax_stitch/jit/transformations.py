@@ -99,7 +99,7 @@ def _batch(
 
 
 def _positions(axis: Any, arrays: Sequence[Any], axes: Sequence[int | None]) -> jax.Array:
-    """The positions along a mapped axis, split as the arrays are where the mesh has explicit axes."""
+    """Return the positions along a mapped axis, split as the arrays are where the mesh has explicit axes."""
     for array, dimension in zip(arrays, axes, strict=True):
         sharding = jax.typeof(array).sharding
         if dimension is not None and sharding.spec[dimension] is not None:
@@ -128,7 +128,7 @@ def _prune(used: list[bool], *rest: Any) -> tuple[list[bool], JaxprEqn | None]:
 
 
 def _type_in_place(aval: Any) -> jax.ShapeDtypeStruct:
-    """A type with what it says about the devices: on a mesh of explicit axes, and inside a ``shard_map``."""
+    """Return a type with what it says about the devices: on a mesh of explicit axes, and inside a ``shard_map``."""
     sharding = aval.sharding if not aval.sharding.mesh.empty else None
     return jax.ShapeDtypeStruct(
         aval.shape,

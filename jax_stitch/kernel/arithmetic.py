@@ -19,7 +19,7 @@ Array = np.ndarray
 
 
 def compute(op: Op, values: Sequence[Array]) -> Array:
-    """The value of an operation on arrays of the same shape."""
+    """Return the value of an operation on arrays of the same shape."""
     dtypes = [type_of(o) for o in op.operands]
     attributes = dict(op.attributes)
     with np.errstate(all="ignore"):
@@ -44,12 +44,12 @@ def compute(op: Op, values: Sequence[Array]) -> Array:
 
 
 def as_stored(value: Array, dtype: str) -> Array:
-    """A value as it is in a buffer."""
+    """Return a value as it is in a buffer."""
     return value.astype(ELEMENT_TYPES[dtype].numpy)
 
 
 def as_held(value: Array, dtype: str) -> Array:
-    """An element of a buffer as a value."""
+    """Return an element of a buffer as a value."""
     return value.astype(numpy_type(dtype), copy=False)
 
 
@@ -81,7 +81,7 @@ def _total_order(value: Array) -> Array:
 
 
 def _reduced(value: Array, exponent: int, mantissa: int) -> Array:
-    """A float rounded to so many bits, as one of its own type."""
+    """Return a float rounded to so many bits, as one of its own type."""
     has_exponent, has_mantissa = {4: (8, 23), 8: (11, 52)}[value.dtype.itemsize]
     bits = value.view(f"u{value.dtype.itemsize}").astype(object)
     sign = 1 << (has_exponent + has_mantissa)
@@ -113,7 +113,7 @@ def _elementwise(function: Callable[[float], float]) -> Callable[[Array], Array]
 
 
 def _with_sign(choose: Callable[[Array, Array], Array], first: Callable[[Array, Array], Array]) -> Any:
-    """The greater or lesser; NaN where there is one, and -0 below 0."""
+    """Return the greater or lesser; NaN where there is one, and -0 below 0."""
 
     def function(a: Array, b: Array) -> Array:
         zeros = (a == b) & (a == 0)

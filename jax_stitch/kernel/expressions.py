@@ -147,7 +147,7 @@ class Test(Struct, frozen=True):
 
 
 def type_of(value: Value) -> str:
-    """The type of an expression; of a combiner's value the combiner's name."""
+    """Return the type of an expression; of a combiner's value the combiner's name."""
     match value:
         case Combine(combiner) | Make(combiner):
             return combiner
@@ -158,7 +158,7 @@ def type_of(value: Value) -> str:
 
 
 def operands_of(value: Value) -> tuple[Value, ...]:
-    """The expressions directly inside one."""
+    """Return the expressions directly inside one."""
     match value:
         case Field(of) | Start(of):
             return (of,)

@@ -12,22 +12,22 @@ HALF = frozenset({"bf16", "f16"})
 
 
 def computed(dtype: str) -> str:
-    """The element type that values of ``dtype`` are computed in."""
+    """Return the element type that values of ``dtype`` are computed in."""
     return "f32" if dtype in HALF else dtype
 
 
 def numpy_type(dtype: str) -> np.dtype:
-    """The NumPy type of what is computed in ``dtype``."""
+    """Return the NumPy type of what is computed in ``dtype``."""
     return np.dtype(ELEMENT_TYPES[computed(dtype)].numpy)
 
 
 def literal(value: np.generic | np.ndarray | float | int, dtype: str) -> Literal:
-    """A constant of the type ``dtype``, exact to the bit."""
+    """Return a constant of the type ``dtype``, exact to the bit."""
     number = np.asarray(value).astype(numpy_type(dtype)).reshape(())
     return Literal(dtype, int.from_bytes(number.tobytes(), "little"))
 
 
 def number(constant: Literal) -> np.generic:
-    """The value of a constant."""
+    """Return the value of a constant."""
     dtype = numpy_type(constant.dtype)
     return np.frombuffer(constant.bits.to_bytes(dtype.itemsize, "little"), dtype)[0]

@@ -57,11 +57,11 @@ class Tokens:
         return token
 
     def is_next(self, *marks: str) -> bool:
-        """Whether the next tokens have these texts."""
+        """Return whether the next tokens have these texts."""
         return all(self.peek(k).text == mark for k, mark in enumerate(marks))
 
     def take(self, mark: str) -> bool:
-        """Goes past a token of this text, if it is the next."""
+        """Go past a token of this text, if it is the next."""
         is_next = self.peek().text == mark and self.peek().kind != "string"
         self._at += is_next
         return is_next
@@ -76,7 +76,7 @@ class Tokens:
         return self.next().text
 
     def word(self) -> str:
-        """A name, or anything in quotes."""
+        """Return a name, or anything in quotes."""
         return json.loads(self.next().text) if self.peek().kind == "string" else self.name()
 
     def integer(self) -> int:
@@ -86,7 +86,7 @@ class Tokens:
         return sign * int(self.next().text)
 
     def end_line(self) -> None:
-        """Goes past the ends of lines; at least one stands here, or the end."""
+        """Go past the ends of lines; at least one stands here, or the end."""
         if self.peek().kind not in ("line", "end"):
             raise self.error("the end of the line is expected")
         self.skip_lines()
@@ -96,6 +96,6 @@ class Tokens:
             self._at += 1
 
     def error(self, what: str) -> KernelTextError:
-        """An error at the next token."""
+        """Return an error at the next token."""
         token = self.peek()
         return KernelTextError(f"line {token.line}: {what}, not {token.text.strip() or 'the end'!r}")

@@ -36,7 +36,7 @@ _INTEGERS = frozenset({"s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64"})
 
 
 def instructions(op: Op) -> Iterator[tuple[str, float]]:
-    """The instructions of one operation on one element, by class, without those of its operands."""
+    """Yield the instructions of one operation on one element, by class, without those of its operands."""
     dtype, opcode = op.dtype, op.opcode
     weight = 2.0 if dtype in WIDE else 1.0
     if opcode in ("divide", "remainder") and dtype in _INTEGERS:

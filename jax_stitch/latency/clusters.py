@@ -22,8 +22,8 @@ WORTH = 0.95
 
 
 def in_clusters(kernel: ScheduledKernel, device: Device) -> ScheduledKernel:
-    """The kernel laid out in clusters of the size that is predicted to take the least time, or with rows fetched by
-    bulk copies where that is predicted to take less; as it is where the device or the kernel has neither, where they
+    """Return the kernel laid out in clusters of the size that is predicted to take the least time, or with rows fetched
+    by bulk copies where that is predicted to take less; as it is where the device or the kernel has neither, where they
     gain nothing, or where its user has asked for a schedule.
     """
     loops = [s for p in kernel.parts for s in p.passes if isinstance(s, LoopPass)]
@@ -41,7 +41,7 @@ def in_clusters(kernel: ScheduledKernel, device: Device) -> ScheduledKernel:
 
 
 def _other_ways(kernel: ScheduledKernel, device: Device) -> Iterator[ScheduledKernel]:
-    """The kernel's other schedules, of those that the device has; the one with fetched rows first."""
+    """Yield the kernel's other schedules, of those that the device has; the one with fetched rows first."""
     again = partial(schedule, kernel.graph, [p.pattern for p in kernel.parts], device, kernel.name)
     if device.fetches_rows:
         other = again(fetch=True)

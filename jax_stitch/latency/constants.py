@@ -76,8 +76,8 @@ measured before is measured again."""
 
 
 def constants_of(device: Device) -> Constants:
-    """Those measured on this machine, where that was done for the device (``jax_stitch.latency.measure``); else those
-    of the data files.
+    """Return the constants measured on this machine for a device (``jax_stitch.latency.measure``), or else those of the
+    data files.
     """
     if device.attached:
         known = store.read("devices", entry(device))
@@ -87,12 +87,12 @@ def constants_of(device: Device) -> Constants:
 
 
 def keep(device: Device, constants: Constants) -> None:
-    """Stores constants measured on an attached device, for all later processes of the user."""
+    """Store constants measured on an attached device, for all later processes of the user."""
     store.write("devices", entry(device), to_json(constants))
 
 
 def entry(device: Device) -> str:
-    """The name in the cache of what was measured on a device: another model or number of cores has another."""
+    """Return the name in the cache of what was measured on a device: another model or number of cores has another."""
     parts = store.key(device=device.name, model=device.description, cores=device.multiprocessors, format=_FORMAT)
     return f"latency-{parts[:16]}.json"
 
@@ -115,7 +115,7 @@ _POINTS = tuple(1 << k for k in range(12, 33, 2))
 
 @functools.lru_cache(maxsize=64)
 def assumed(device: Device) -> Constants:
-    """Those of the data files."""
+    """Return the constants of the data files."""
     text = (resources.files(devices.__name__) / "specs" / f"latency_{device.target.name}.toml").read_text(
         encoding="utf-8"
     )

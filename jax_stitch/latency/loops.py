@@ -13,7 +13,9 @@ from jax_stitch.schedule.team import Team
 
 
 def team_work(team: Team, loop: TeamLoop, device: Device) -> Work:
-    """A loop that teams of threads run: by the clocks that its layouts were chosen by, for each warp of a team."""
+    """Return a loop that teams of threads run: by the clocks that its layouts were chosen by, for each warp of a
+    team.
+    """
     one = sum(clocks(loop, sweep, team.threads, device) for group in team.groups for sweep in group)
     warps = ceil(team.threads / device.warp_size) if not device.target.lanes_are_vectors else 1
     total = loop.likely_trips * loop.rows * loop.blocks * one * device.warp_size * warps

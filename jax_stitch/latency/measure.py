@@ -44,7 +44,8 @@ class _Timed:
 
 
 def measure(device: Device, step: Step = lambda _: None, seconds: float = SECONDS) -> Constants:
-    """The constants of an attached device; takes a minute or two, most of it to compile. ``step`` is told what is done.
+    """Return the constants of an attached device; takes a minute or two, most of it to compile. ``step`` is told what
+    is done.
 
     Raises ``NotAttachedError``.
     """
@@ -70,7 +71,9 @@ def measure(device: Device, step: Step = lambda _: None, seconds: float = SECOND
 def _timed(
     program: Program, device: Device, step: Step, seconds: float, clock: KernelClock = kernel_seconds
 ) -> list[_Timed]:
-    """The program's kernel with its time; none of a program that became several, whose inputs are each other's."""
+    """Return the program's kernel with its time; none of a program that became several, whose inputs are each
+    other's.
+    """
     step(f"timing {program.name}")
     kernels = program.kernels(device)
     if len(kernels) != 1:
@@ -84,8 +87,8 @@ def _timed(
 
 
 def _curve(device: Device, step: Step, seconds: float) -> tuple[list[tuple[int, float]], float | None]:
-    """Seconds of copies by the bytes that they move; and what of it is no copy, where a GPU's own clock has told them:
-    the time of the smallest, which moves next to nothing."""
+    """Return seconds of copies by the bytes that they move; and what of it is no copy, where a GPU's own clock has told
+    them: the time of the smallest, which moves next to nothing."""
     clock = clock_of(device)
     timings: list[tuple[int, float]] = []
     for size, program in synthetic.copies():
@@ -94,7 +97,7 @@ def _curve(device: Device, step: Step, seconds: float) -> tuple[list[tuple[int, 
 
 
 def _launches(device: Device, step: Step, seconds: float) -> list[tuple[int, float]]:
-    """Seconds of launches of next to no work by their number of buffers."""
+    """Return seconds of launches of next to no work by their number of buffers."""
     timings = []
     for count, program in synthetic.launches():
         timings += [(count, t.seconds) for t in _timed(program, device, step, seconds)]
@@ -109,7 +112,7 @@ def _start(curve: Mapping[int, float], device: Device) -> float:
 
 
 def _rates(curve: Sequence[tuple[int, float]], launch: float) -> tuple[tuple[int, float], ...]:
-    """Bytes per second; those of copies that take little longer than a launch cannot be told."""
+    """Return bytes per second; those of copies that take little longer than a launch cannot be told."""
     return tuple((size, size / (t - launch)) for size, t in curve if t > 2 * launch)
 
 
@@ -137,7 +140,7 @@ def _issue(timed: Sequence[_Timed], device: Device, known: Constants) -> Mapping
 
 
 def _with_overlap(timed: Sequence[_Timed], device: Device, known: Constants) -> Constants:
-    """The constants with the share of the shorter of computing and waiting that explains the times best."""
+    """Return the constants with the share of the shorter of computing and waiting that explains the times best."""
 
     def error(overlap: float) -> float:
         tried = replace(known, overlap=overlap)

@@ -73,7 +73,7 @@ class Program:
         ]
 
     def kernels(self, device: Device) -> list[ScheduledKernel]:
-        """Its kernels on a device. It is planned as JAX writes it, every operation by itself."""
+        """Return its kernels on a device. It is planned as JAX writes it, every operation by itself."""
         options = hlo.HloPrintOptions()
         options.print_large_constants = True
         lowered: Any = jax.jit(self.function, keep_unused=True).lower(*self.arrays).compiler_ir("hlo")
@@ -87,7 +87,7 @@ def of(*dims: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
 
 
 def instructions() -> Iterator[Program]:
-    """A program for each class of instructions."""
+    """Yield a program for each class of instructions."""
     square = of(256, 256)
     for name, operation in OPERATIONS.items():
         yield Program(name, functools.partial(_many, operation, COUNT), (square,))

@@ -36,15 +36,15 @@ class KernelClock(Protocol):
 
 
 def clock_of(device: Device) -> KernelClock:
-    """The clock for kernels of a device in use: a GPU's own, where CuPy is there to read it."""
+    """Return the clock for kernels of a device in use: a GPU's own, where CuPy is there to read it."""
     return event_seconds if not device.target.is_host and direct.is_possible() else kernel_seconds
 
 
 def event_seconds(
     kernel: Kernel, source: KernelSource, arrays: Sequence[Any], device: Device, *, work: int | None, seconds: float
 ) -> float:
-    """The least that a launch takes by the clock of the attached GPU, from a cold cache: without XLA and without what
-    the host takes. Raises ``CupyMissing``."""
+    """Return the least that a launch takes by the clock of the attached GPU, from a cold cache: without XLA and without
+    what the host takes. Raises ``CupyMissing``."""
     assert isinstance(kernel, PtxKernel), "a CPU has no such clock"
     with jax.enable_x64(True):  # else 64-bit arrays would be narrowed
         return direct.Direct.of(kernel, source).seconds([jax.numpy.asarray(a) for a in arrays], seconds)
@@ -53,7 +53,8 @@ def event_seconds(
 def kernel_seconds(
     kernel: Kernel, source: KernelSource, arrays: Sequence[Any], device: Device, *, work: int | None, seconds: float
 ) -> float:
-    """The least that a call takes, among samples for about ``seconds``: whatever else a machine does only adds to it.
+    """Return the least that a call takes, among samples for about ``seconds``: whatever else a machine does only adds
+    to it.
 
     Calls follow each other inside one program, on the same buffers. On a single core the time is that of the process,
     which other processes' turns are not in. ``work`` is that of ``launch.call``.

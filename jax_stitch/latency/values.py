@@ -121,7 +121,7 @@ class ValueCounter:
         self._buffers = {p.name: p for p in part.parameters}
 
     def count(self, value: Value, at: Around) -> Depth:
-        """Counts what makes a value; how deep it is."""
+        """Count what makes a value; how deep it is."""
         depth = self._own_depth(value)
         for operand in operands_of(value):
             depth |= self.count(operand, at)
@@ -182,8 +182,8 @@ class ValueCounter:
         return frozenset({BY_ROW}) if place in (st.RowValue, st.RowFlag) else EVERYWHERE
 
     def in_memory(self, name: str, at: Around) -> bool:
-        """Whether a cell is not in a register: a CPU has arrays for what a GPU's threads have in theirs, of a row's own
-        values where loops go from one to the other.
+        """Return whether a cell is not in a register: a CPU has arrays for what a GPU's threads have in theirs, of a
+        row's own values where loops go from one to the other.
         """
         place = self.places.get(name)
         if place is st.Shared:
@@ -271,15 +271,15 @@ class ValueCounter:
                     self._instructions(node, times)
 
     def times(self, at: Around, depth: Depth) -> float:
-        """How often something is done that differs between rows, or places, as far as ``depth`` says: a compiler takes
-        what all rows have alike out of the loop over neighbouring rows.
+        """Return how often something is done that differs between rows, or places, as far as ``depth`` says: a compiler
+        takes what all rows have alike out of the loop over neighbouring rows.
         """
         inside = at.of_rows and not self._layout.lanes_fastest and BY_ROW not in depth
         return at.alike if inside and self._vectors else at.times
 
 
 def _is_straight(address: Expr, inner: str, lanes: int, each: int) -> bool:
-    """Whether the threads of a warp access neighbours, in one piece, of ``each`` elements for a thread."""
+    """Return whether the threads of a warp access neighbours, in one piece, of ``each`` elements for a thread."""
     for atom, c in address.terms:
         if isinstance(atom, Mod) and c == each and inner in {v.name for v in atom.of.variables()}:
             return atom.by % lanes == 0 and _is_straight(atom.of, inner, lanes, 1)
@@ -289,6 +289,8 @@ def _is_straight(address: Expr, inner: str, lanes: int, each: int) -> bool:
 
 
 def _is_interleaved(address: Expr, run: int) -> bool:
-    """Whether rows lie between each other's runs of places, so that the places of neighbouring rows are neighbours."""
+    """Return whether rows lie between each other's runs of places, so that the places of neighbouring rows are
+    neighbours.
+    """
     steps = {atom.name: c for atom, c in address.terms if isinstance(atom, Var)}
     return run > 1 and steps.get(PLACE) == 1 and steps.get(ROW) == run

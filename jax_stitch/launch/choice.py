@@ -21,12 +21,12 @@ _tried: ContextVar[Launcher | None] = ContextVar("jax_stitch_launcher", default=
 
 
 def in_use() -> Launcher:
-    """Raises ``WrongOption`` where the variable says what is no launcher."""
+    """Raise ``WrongOption`` where the variable says what is no launcher."""
     return _tried.get() or launcher_asked() or _works or Launcher.PTX
 
 
 def is_settled() -> bool:
-    """Whether there is nothing to be tried any more."""
+    """Return whether there is nothing to be tried any more."""
     return launcher_asked() is not None or _works is not None
 
 
@@ -56,7 +56,7 @@ def compiling_for(attached: bool) -> Iterator[None]:
 
 
 def ready() -> None:
-    """Makes programs that launch in the way in use runnable in this process, also those from the disk."""
+    """Make programs that launch in the way in use runnable in this process, also those from the disk."""
     if in_use() is Launcher.FFI:
         gpu.register()
 

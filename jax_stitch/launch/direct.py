@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def is_possible() -> bool:
-    """Whether this process has a GPU that JAX uses, and CuPy."""
+    """Return whether this process has a GPU that JAX uses, and CuPy."""
     return jax.default_backend() == "gpu" and attached.is_usable()
 
 
@@ -37,19 +37,19 @@ class Direct:
 
     @classmethod
     def of(cls, kernel: PtxKernel, source: KernelSource) -> Direct:
-        """Raises ``CupyMissing``, and what CuPy raises where the driver does not take the kernel."""
+        """Raise ``CupyMissing``, and what CuPy raises where the driver does not take the kernel."""
         launch = source.grid, source.block, source.shared_bytes, source.waits, source.cluster
         return cls(source, attached.load(kernel.ptx, kernel.name, *launch))
 
     def __call__(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-        """The kernel's outputs for arrays of its inputs' types."""
+        """Return the kernel's outputs for arrays of its inputs' types."""
         inputs, outputs, rest = self._buffers(arrays)
         self.function.launch(_pointers(*inputs, *outputs, *rest))
         attached.cupy().cuda.get_current_stream().synchronize()
         return tuple(_to_jax(made, t) for made, t in zip(outputs, self.source.outputs, strict=True))
 
     def seconds(self, arrays: Sequence[jax.Array], seconds: float, *, cold: bool = True) -> float:
-        """The least that a launch takes, by events, among rounds for about ``seconds``."""
+        """Return the least that a launch takes, by events, among rounds for about ``seconds``."""
         inputs, outputs, rest = self._buffers(arrays)
         pointers = _pointers(*inputs, *outputs, *rest)
         least = min(attached.elapsed(lambda: self.function.launch(pointers), seconds, cold=cold))
@@ -75,7 +75,7 @@ def _pointers(*arrays: Any) -> list[int]:
 
 
 def _plain_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """One that every version of DLPack has: truth values and short floats as integers."""
+    """Return a type that every version of DLPack has: truth values and short floats as integers."""
     return dtype if dtype.kind in "iuf" and dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
 
 

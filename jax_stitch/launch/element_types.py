@@ -20,12 +20,12 @@ _DTYPES: dict[str, np.dtype] = {
 
 
 def numpy_dtype(tensor: TensorType) -> np.dtype:
-    """The dtype of a kernel's buffer. Raises ``ValueError`` for element types that kernels do not handle."""
+    """Return the dtype of a kernel's buffer. Raises ``ValueError`` for element types that kernels do not handle."""
     if tensor.dtype not in _DTYPES:
         raise ValueError(f"Kernels have no buffers of {tensor.dtype} elements")
     return _DTYPES[tensor.dtype]
 
 
 def byte_size(tensor: TensorType) -> int:
-    """Bytes of a kernel's buffer."""
+    """Return bytes of a kernel's buffer."""
     return tensor.size * numpy_dtype(tensor).itemsize

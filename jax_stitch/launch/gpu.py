@@ -37,7 +37,7 @@ STAGES: Mapping[str, str] = {
 
 
 def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
-    """The attributes of a call to a kernel: all of it is in the program, which any process can run."""
+    """Return the attributes of a call to a kernel: all of it is in the program, which any process can run."""
     return {
         "id": kernel.id,
         "name": kernel.name,
@@ -53,12 +53,12 @@ def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
 
 @functools.cache
 def register() -> None:
-    """Makes the handler known to XLA. Raises ``CompilerMissing`` and what else can be wrong with a compiler."""
+    """Make the handler known to XLA. Raises ``CompilerMissing`` and what else can be wrong with a compiler."""
     register_from(library(), "CUDA", TARGET)
 
 
 def register_from(handler: ctypes.CDLL, platform: str, target: str) -> None:
-    """Makes the handler of a library known under a name."""
+    """Make the handler of a library known under a name."""
     parts = {"type_id": handler.jax_stitch_gpu_call_id, "type_info": handler.jax_stitch_gpu_call_info}
     for part in parts.values():
         part.restype = ctypes.c_void_p
@@ -69,7 +69,7 @@ def register_from(handler: ctypes.CDLL, platform: str, target: str) -> None:
 
 
 def library() -> ctypes.CDLL:
-    """The handler, compiled before or now."""
+    """Return the handler, compiled before or now."""
     folders = shipped.include_folders()
     parts = (SOURCE, *sorted(folders[0].glob("*.h")), folders[1] / "xla" / "ffi" / "api" / "c_api.h")
     content = hashlib.sha256(b"".join(path.read_bytes() for path in parts)).hexdigest()

@@ -50,7 +50,7 @@ class Part(Struct, frozen=True, eq=False):
 
     @property
     def levels(self) -> range:
-        """The levels at which it runs."""
+        """Return the levels at which it runs."""
         return range(self.level, self.level + len(self.source.host_phases))
 
 

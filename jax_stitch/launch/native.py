@@ -37,7 +37,7 @@ _loaded: list[ctypes.CDLL] = []
 
 
 def library() -> ctypes.CDLL:
-    """The library, compiled where it is not at hand. Raises as ``load_library`` does."""
+    """Return the library, compiled where it is not at hand. Raises as ``load_library`` does."""
     found = at_hand()
     if found is None:
         found = _compiled()
@@ -46,7 +46,7 @@ def library() -> ctypes.CDLL:
 
 
 def at_hand() -> ctypes.CDLL | None:
-    """The library, where it is loaded, came with the package, or was compiled before."""
+    """Return the library, where it is loaded, came with the package, or was compiled before."""
     if not _loaded and (found := _shipped() or _kept()) is not None:
         _loaded.append(found)
     return _loaded[0] if _loaded else None
@@ -80,7 +80,7 @@ def _compiled() -> ctypes.CDLL:
 
 
 def _text() -> tuple[str, tuple[Path, ...], str]:
-    """The text, the folders of its headers, and what stands for the headers."""
+    """Return the text, the folders of its headers, and what stands for the headers."""
     content = hashlib.sha256(b"".join(path.read_bytes() for path in shipped.sources())).hexdigest()
     text = shipped.SOURCE.read_text(encoding="utf-8")
     return text, shipped.include_folders(), f"jaxlib {jaxlib.__version__} {content}"

@@ -25,7 +25,7 @@ MAX_MEETING = 1 << 16
 
 
 def attributes(kernel: PtxKernel, source: KernelSource) -> dict[str, object]:
-    """The attributes of a call to a kernel. Raises ``ValueError`` where XLA could not launch it."""
+    """Return the attributes of a call to a kernel. Raises ``ValueError`` where XLA could not launch it."""
     # The last one is for the result without elements (kernel_call.py).
     buffers = len(source.inputs) + len(source.outputs) + len(source.scratch) + bool(source.phases) + 1
     if buffers > MAX_BUFFERS:

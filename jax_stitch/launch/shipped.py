@@ -26,18 +26,20 @@ _OTHERS = 0o022
 
 
 def include_folders() -> tuple[Path, Path]:
-    """Where the handler's headers lie: here, and in jaxlib."""
+    """Return where the handler's headers lie: here, and in jaxlib."""
     return FOLDER, Path(jax.ffi.include_dir())
 
 
 def sources() -> Iterator[Path]:
-    """The texts that the handler is made of."""
+    """Yield the texts that the handler is made of."""
     own, xla = include_folders()
     yield from (SOURCE, *sorted(own.glob("*.h")), xla / "xla" / "ffi" / "api" / "c_api.h")
 
 
 def name() -> str:
-    """The file's name: it says what it was made of, and for which machines. As ``.so`` Python would import it."""
+    """Return the file's name: it says what it was made of, and for which machines. As ``.so`` Python would import
+    it.
+    """
     made_of = hashlib.sha256()
     for path in sources():
         made_of.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
@@ -45,7 +47,8 @@ def name() -> str:
 
 
 def content(folder: Path = FOLDER) -> bytes | None:
-    """The compiled handler that came with the package; None where it has none, another one, or others can write it.
+    """Return the compiled handler that came with the package; None where it has none, another one, or others can write
+    it.
 
     What was checked is what is read: the file is opened once, and no link is followed.
     """

@@ -32,12 +32,12 @@ CREATE TABLE IF NOT EXISTS times (
 
 
 def path() -> Path:
-    """Where the library lies, made or not."""
+    """Return where the library lies, made or not."""
     return store.folder() / store.LIBRARY / f"times-{_FORMAT}.sqlite"
 
 
 def connect() -> sqlite3.Connection:
-    """The library, made where missing. Raises ``sqlite3.Error`` or ``OSError``; rollbacks need no second file to
+    """Return the library, made where missing. Raises ``sqlite3.Error`` or ``OSError``; rollbacks need no second file to
     outlive a process, as a write-ahead log would.
     """
     _private_folder()
@@ -95,8 +95,8 @@ def connected() -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def locked(what: str, *, seconds: float, shared: bool = False) -> Iterator[None]:
-    """Holds a lock that one process at a time has, or any number where it is shared, waiting at most so long for it;
-    a process that ends lets go of it.
+    """Hold a lock that one process at a time has, or any number where it is shared, waiting at most so long for it; a
+    process that ends lets go of it.
 
     Raises ``OSError`` where there is no file to lock.
     """
@@ -113,7 +113,7 @@ def locked(what: str, *, seconds: float, shared: bool = False) -> Iterator[None]
 
 
 def _private_folder() -> Path:
-    """The library's folder, private as the one that it is in."""
+    """Return the library's folder, private as the one that it is in."""
     folder = path().parent
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -129,7 +129,7 @@ def _took(descriptor: int, lock: int) -> bool:
 
 
 def warn_unusable(error: Exception) -> None:
-    """Says once for each folder that measured times are not kept there."""
+    """Say once for each folder that measured times are not kept there."""
     folder = path().parent
     if folder in _warned:
         return

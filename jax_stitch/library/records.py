@@ -40,8 +40,8 @@ class Summary:
 
 
 def read(station: Station, kernels: Sequence[str]) -> dict[str, Measured] | None:
-    """The times of kernels (hashes) that were measured in turn on a station, the first of them being what the others
-    are compared with; None unless exactly these were, there.
+    """Return the times of kernels (hashes) that were measured in turn on a station, the first of them being what the
+    others are compared with; None unless exactly these were, there.
     """
     turns = _turns(kernels)
 
@@ -54,7 +54,7 @@ def read(station: Station, kernels: Sequence[str]) -> dict[str, Measured] | None
 
 
 def write(station: Station, times: Mapping[str, Measured]) -> dict[str, Measured]:
-    """Adds times measured in turn, the first being what the others are compared with.
+    """Add times measured in turn, the first being what the others are compared with.
 
     Returns what the library holds of them then: another process may have been first, and both are to choose alike.
     Where nothing can be written these very times, after one warning.
@@ -75,7 +75,7 @@ def write(station: Station, times: Mapping[str, Measured]) -> dict[str, Measured
 
 
 def summary() -> Summary:
-    """How much there is; makes no library where there is none."""
+    """Return how much there is; makes no library where there is none."""
     path = database.path()
 
     def count(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -98,12 +98,12 @@ def measuring_alone() -> Iterator[None]:
 
 
 def _turns(kernels: Sequence[str]) -> str:
-    """A hash of what is measured in turn: the first, then the others in any order."""
+    """Return a hash of what is measured in turn: the first, then the others in any order."""
     return store.key(first=kernels[0], others=sorted(kernels[1:]))
 
 
 def _ask(question: Callable[[sqlite3.Connection], _T]) -> _T | None:
-    """The answer to a question; None, after one warning, where there is no library to be had.
+    """Return the answer to a question; None, after one warning, where there is no library to be had.
 
     A library that is damaged is set aside, and the question put to a new one.
     """

@@ -29,14 +29,14 @@ class Station:
 
 
 def station_of(device: Device) -> Station:
-    """The station that ``device``, attached to this process, is now."""
+    """Return the station that ``device``, attached to this process, is now."""
     driver = _driver(device)
     name = f"{device.name}: {device.description}, {device.multiprocessors}"
     return Station(store.key(kind="station", driver=driver, **surroundings(device)), name, driver)
 
 
 def _driver(device: Device) -> str:
-    """The GPU's driver as it names itself, and JAX's runtime; of a CPU XLA's own version."""
+    """Return the GPU's driver as it names itself, and JAX's runtime; of a CPU XLA's own version."""
     platform = device.target.platform
     runtime = jax.local_devices(backend=platform)[0].client.platform_version
     words = [" ".join(runtime.split())]

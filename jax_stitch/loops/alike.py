@@ -69,7 +69,7 @@ class Piece(Struct, frozen=True):
     by: int = 1
 
     def longer(self, vector: int | None, lane: int) -> Piece | None:
-        """The piece with one more at its end, if that is one."""
+        """Return the piece with one more at its end, if that is one."""
         step = 0 if vector is None else lane - self.start if self.count == 1 else self.by
         if vector != self.vector or lane != self.start + step * self.count or step not in (0, 1, -1):
             return None
@@ -86,7 +86,7 @@ class Alike:
     """Parameters that are read element by element."""
 
     def add(self, vector: Vector) -> int:
-        """Adds a vector, or finds the one that reads the same."""
+        """Add a vector, or finds the one that reads the same."""
         if vector.kind is Kind.READ and vector in self.vectors:
             return self.vectors.index(vector)
         number = len(self.vectors)
@@ -96,7 +96,7 @@ class Alike:
         return number
 
     def pieces(self, wanted: Sequence[int]) -> list[Piece]:
-        """Some numbers in a row as pieces of what there is."""
+        """Return some numbers in a row as pieces of what there is."""
         pieces: list[Piece] = []
         for i in wanted:
             vector, lane = self.lanes.get(i, (None, i))
@@ -126,12 +126,12 @@ def alike(graph: Graph, leaves: Mapping[int, Leaf], given: Sequence[Sequence[int
 
 
 def is_scalar(node: Node) -> bool:
-    """Whether a node is one number."""
+    """Return whether a node is one number."""
     return isinstance(node.type, TensorType) and not node.type.dims
 
 
 def depths(graph: Graph) -> list[int]:
-    """How many nodes stand one after the other before each. What is computed alike has the same."""
+    """Return how many nodes stand one after the other before each. What is computed alike has the same."""
     depth: list[int] = []
     for n in graph.nodes:
         depth.append(1 + max((depth[o] for o in n.operands), default=-1))
@@ -139,7 +139,7 @@ def depths(graph: Graph) -> list[int]:
 
 
 def _colours(graph: Graph, leaves: Mapping[int, Leaf], lanes: Mapping[int, VectorLane]) -> list[int]:
-    """A number for each node: equal where the same operations make it of leaves of the same kinds."""
+    """Return a number for each node: equal where the same operations make it of leaves of the same kinds."""
     known: dict[tuple[object, ...], int] = {}
     colours: list[int] = []
     for n in graph.nodes:
@@ -166,7 +166,7 @@ class _Finder:
         self.alike = Alike()
 
     def join(self, members: Sequence[int]) -> None:
-        """Makes a vector of operations, if what each of their operands is can be put together of few pieces."""
+        """Make a vector of operations, if what each of their operands is can be put together of few pieces."""
         ordered = self._ordered(members)
         before = dict(self.alike.lanes), dict(self.alike.arrays), len(self.alike.vectors)
         for wanted in self._operands(ordered):
@@ -183,7 +183,7 @@ class _Finder:
             yield [self._graph[i].operands[k] for i in members]
 
     def _ordered(self, members: Sequence[int]) -> list[int]:
-        """The operations in the order of one of their operands, which each has its own of."""
+        """Return the operations in the order of one of their operands, which each has its own of."""
         best: tuple[int, list[tuple[int, ...]]] | None = None
         for wanted in self._operands(members):
             if len(set(wanted)) < len(members):
@@ -206,7 +206,7 @@ class _Finder:
         return 2 if leaf.kind[0] == "carried" else 1, leaf.order
 
     def _join_leaves(self, wanted: Sequence[int]) -> None:
-        """Makes a vector of those leaves among some numbers that are in none."""
+        """Make a vector of those leaves among some numbers that are in none."""
         kinds: dict[tuple[object, ...], dict[int, Leaf]] = {}
         for i in wanted:
             leaf = self._leaves.get(i) if i not in self.alike.lanes else None
@@ -220,7 +220,7 @@ class _Finder:
                 self.alike.add(Vector(Kind.GIVEN, tuple(ids)))
 
     def _join_read(self, ids: Sequence[int], leaves: Mapping[int, Leaf]) -> None:
-        """Makes one array of those that some elements are read from, and a vector of what is read there."""
+        """Make one array of those that some elements are read from, and a vector of what is read there."""
         new = [i for i in ids if leaves[i].array not in self.alike.arrays]
         if len(new) >= LEAST and len({leaves[i].array for i in new}) == len(new):
             self.alike.add(Vector(Kind.ARRAY, tuple(leaves[i].array for i in new)))

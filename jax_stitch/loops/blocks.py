@@ -49,7 +49,7 @@ class StepRead(Struct, frozen=True):
 
 
 def is_plain(loop: TeamLoop, reduces: Sequence[int]) -> bool:
-    """Whether reductions are products of elements as they lie in memory."""
+    """Return whether reductions are products of elements as they lie in memory."""
     body = loop.body
     for r in reduces:
         node = body[r]
@@ -63,7 +63,9 @@ def is_plain(loop: TeamLoop, reduces: Sequence[int]) -> bool:
 
 
 def block_sharings(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> list[Sharing]:
-    """The ways to compute products in blocks, whose operands are read like ``accesses``, a pair for each product."""
+    """Return the ways to compute products in blocks, whose operands are read like ``accesses``, a pair for each
+    product.
+    """
     rows, sharings = room(device) // 3, []
     for lane, size in enumerate(sweep.sizes):
         if size < LEAST_LANES or not all(_is_even(pair, lane) for pair in _pairs(accesses)):
@@ -80,7 +82,7 @@ def room(device: Device) -> int:
 
 
 def block_clocks(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> float:
-    """Clocks of a step of the products for all lanes of a block's rows."""
+    """Return clocks of a step of the products for all lanes of a block's rows."""
     sharing, clocks = sweep.sharing, 0.0
     wide = [a if a.strides[sharing.lane] == 1 else b for a, b in _pairs(accesses)]
     load = _FAR_CLOCKS if sum(a.bytes for a in wide) > device.shared_per_block_optin else _LOAD_CLOCKS
@@ -94,7 +96,7 @@ def block_clocks(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> 
 
 
 def _blocks_of(places: int, rows: int, device: Device) -> list[int]:
-    """The vectors of each block that so many neighbouring places are divided into: see ``product_places``."""
+    """Return the vectors of each block that so many neighbouring places are divided into: see ``product_places``."""
     vectors = -(-places // device.warp_size)
     most = max(1, min(MOST_VECTORS, room(device) // rows))
     count = -(-vectors // most)
@@ -106,7 +108,7 @@ def _pairs(accesses: Sequence[StepRead]) -> list[tuple[StepRead, StepRead]]:
 
 
 def _is_even(pair: tuple[StepRead, StepRead], lane: int) -> bool:
-    """Whether neighbouring lanes share one operand and read neighbours of the other."""
+    """Return whether neighbouring lanes share one operand and read neighbours of the other."""
     strides = [a.strides[lane] for a in pair]
     return set(strides) == {0, 1} and all(a.strides[-1] is not None for a in pair)
 

@@ -25,7 +25,7 @@ _Site = tuple[object, ...]
 
 
 def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cached: Collection[int]) -> set[int]:
-    """The elementwise values of ``alive`` that are worth caching beside those that are ``cached``."""
+    """Return the elementwise values of ``alive`` that are worth caching beside those that are ``cached``."""
     cost, asks = costs(body, alive, cached), asking(body, alive)
     worth: set[int] = set()
     sites: dict[int, dict[_Site, float]] = {}
@@ -47,7 +47,9 @@ def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cac
 
 
 def _is_repeated(sites: Mapping[_Site, float], cost: int) -> bool:
-    """Whether it pays to cache a value: sweeps over the same places may be one, unless what they share takes long."""
+    """Return whether it pays to cache a value: sweeps over the same places may be one, unless what they share takes
+    long.
+    """
     if cost < _HEAVY_COST:
         sites = {site[:2] if site[0] == "at" else site: times for site, times in sites.items()}
     return cost >= LONG and sum(sites.values()) >= 2
@@ -68,12 +70,12 @@ def asking(body: Graph, alive: Collection[int]) -> set[int]:
 
 
 def _is_float(node: Node) -> bool:
-    """Whether a value is no index: those are followed into what they pick."""
+    """Return whether a value is no index: those are followed into what they pick."""
     return node.tensor.dtype[0] in "fb"
 
 
 def _is_in_pieces(body: Graph, node: Node) -> bool:
-    """Whether a value is written in pieces: a reader would have to ask at each place in which of them it is."""
+    """Return whether a value is written in pieces: a reader would have to ask at each place in which of them it is."""
     return is_computed(node.type) and (node.op == "concatenate" or combs(body, node) is not None)
 
 
@@ -93,7 +95,7 @@ def costs(body: Graph, alive: Collection[int], cached: Collection[int]) -> dict[
 def _sites_of(
     body: Graph, node: Node, user: Node, is_cached: bool, beyond: dict[_Site, float]
 ) -> list[tuple[_Site, float]]:
-    """Where ``user`` has a value computed, and how often each of its elements."""
+    """Return where ``user`` has a value computed, and how often each of its elements."""
     if not isinstance(user.type, TensorType) or user.op not in (*ELEMENTWISE, *MOVES):
         return [((user.id,), _times_read(node, user))]
     if user.op in ELEMENTWISE and user.tensor.dims == node.tensor.dims:

@@ -35,7 +35,7 @@ class Roles(Struct, frozen=True):
 
 
 def roles_of(graph: Graph, node: Node, *, counters_after: bool = False, step: str = "step") -> Roles | None:
-    """The roles of what a ``while`` carries; ``None`` where it is used in a way that no kernel can serve.
+    """Return the roles of what a ``while`` carries; ``None`` where it is used in a way that no kernel can serve.
 
     With ``counters_after``, what counts may be read after the loop too. Its iterations are counted by ``step``.
     """
@@ -74,7 +74,7 @@ def roles_of(graph: Graph, node: Node, *, counters_after: bool = False, step: st
 
 
 def _with_counters(graph: Graph, node: Node, trips: int, step: str) -> Graph:
-    """The body with every parameter that counts replaced by its closed form."""
+    """Return the body with every parameter that counts replaced by its closed form."""
     body = node.graphs["body"]
     nodes = list(body.nodes)
     for k, parameter in enumerate(body.parameters):
@@ -106,7 +106,9 @@ def counter_of(graph: Graph, node: Node, k: int) -> tuple[int, int] | None:
 
 
 def counters(body: Graph) -> tuple[int, ...]:
-    """The next values of what a loop's body carries and only adds a constant to: whole numbers that count its steps."""
+    """Return the next values of what a loop's body carries and only adds a constant to: whole numbers that count its
+    steps.
+    """
     counts: list[int] = []
     for parameter, following in zip(body.parameters, body.results, strict=False):
         node = body[following]
@@ -117,7 +119,7 @@ def counters(body: Graph) -> tuple[int, ...]:
 
 
 def _with_narrow_stacks(body: Graph) -> Graph:
-    """The body with stacks of small floats updated as they are, where XLA's CPU compiler widens them for it."""
+    """Return the body with stacks of small floats updated as they are, where XLA's CPU compiler widens them for it."""
     nodes = list(body.nodes)
     results = list(body.results)
     for k, parameter in enumerate(body.parameters):
@@ -151,7 +153,7 @@ def bare(body: Graph, i: int) -> int:
 
 
 def _pruned(body: Graph) -> Graph:
-    """The body without nodes that nothing needs."""
+    """Return the body without nodes that nothing needs."""
     needed, waiting = set(body.parameters), list(body.results)
     while waiting:
         i = waiting.pop()
@@ -169,7 +171,7 @@ def _pruned(body: Graph) -> Graph:
 
 
 def _with_condition(graph: Graph, node: Node) -> tuple[Graph, int] | None:
-    """The body with the loop's condition for each row as a further value of it.
+    """Return the body with the loop's condition for each row as a further value of it.
 
     A condition of the whole batch is ``any`` over its rows (``while_loop`` under ``vmap``). Then rows that are done
     must stay as they are while others go on, which the body shows by selecting, with the same condition, between the
@@ -227,7 +229,7 @@ class _Same(Struct, frozen=True):
         return (False, self.outside[i]) if inside and i in self.outside else value
 
     def holds(self, one: tuple[bool, int], other: tuple[bool, int]) -> bool:
-        """Whether two nodes, each inside the body or not, compute the same from the same parameters."""
+        """Return whether two nodes, each inside the body or not, compute the same from the same parameters."""
         waiting, known = [(one, other)], set[tuple[tuple[bool, int], tuple[bool, int]]]()
         while waiting:
             a, b = map(self._at, waiting.pop())
@@ -260,8 +262,8 @@ def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
 
 
 def _stack(body: Graph, parameter: int, following: int, trips: int) -> Index | None:
-    """Where each iteration writes its slice, if a carried array is only written: one slice per step, until all is
-    written.
+    """Return where each iteration writes its slice, if a carried array is only written: one slice per step, until all
+    is written.
     """
     node = body[following]
     if node.op != "dynamic-update-slice" or node.operands[0] != parameter or body.users[parameter] != (following,):

@@ -17,13 +17,15 @@ EVEN = 1.15
 
 
 def chunk_of(sweep: Sweep, widest: int) -> int:
-    """How many vectors a host compiler takes at a time: enough sums side by side to hide what one addition takes."""
+    """Return how many vectors a host compiler takes at a time: enough sums side by side to hide what one addition
+    takes.
+    """
     return max(1, min(VECTOR_ACCUMULATORS // (sweep.sharing.tile * widest), ceil(sweep.lanes / FULL)))
 
 
 def chunk_width(sweep: Sweep, widest: int, vector: int) -> int:
-    """How many places a host compiler takes at a time: all, or equal parts of them where there are any of about that
-    size. It knows the number then, and keeps the sums in registers. Of a divided sweep few enough to divide them.
+    """Return how many places a host compiler takes at a time: all, or equal parts of them where there are any of about
+    that size. It knows the number then, and keeps the sums in registers. Of a divided sweep few enough to divide them.
     """
     return _divisible(sweep, sweep.sharing.chunk or _whole_width(sweep, widest, vector), vector)
 
@@ -37,7 +39,7 @@ def _whole_width(sweep: Sweep, widest: int, vector: int) -> int:
 
 
 def _divisible(sweep: Sweep, width: int, vector: int) -> int:
-    """Parts of ``width``, so that the pieces of a divided sweep are about equal; whole vectors."""
+    """Return parts of ``width``, so that the pieces of a divided sweep are about equal; whole vectors."""
     pieces = sweep.sharing.pieces
     if pieces == 1 or _unevenness(sweep, width) <= EVEN:
         return width

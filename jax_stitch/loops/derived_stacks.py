@@ -37,8 +37,8 @@ class _Derived(Struct, frozen=True):
 
 
 def with_derived_stacks(graph: Graph, loop: int) -> Graph:
-    """The graph with stacks of other loops that the ``while`` node ``loop`` alone reads, slice by slice, made of stacks
-    that it reads besides, where few operations do.
+    """Return the graph with stacks of other loops that the ``while`` node ``loop`` alone reads, slice by slice, made of
+    stacks that it reads besides, where few operations do.
     """
     node = graph[loop]
     alone = [k for k, o in enumerate(node.operands) if graph.users[o] == (loop,)]
@@ -82,7 +82,7 @@ def _derived(graph: Graph, maker: Node, read: Collection[int], kept: Collection[
 
 
 def _operations(body: Graph, i: int, ready: Collection[int]) -> set[int] | None:
-    """The operations that make a value of others, element by element; ``None`` where they are not enough."""
+    """Return the operations that make a value of others, element by element; ``None`` where they are not enough."""
     operations: set[int] = set()
     waiting = [i]
     while waiting:
@@ -98,7 +98,7 @@ def _operations(body: Graph, i: int, ready: Collection[int]) -> set[int] | None:
 
 
 def _made(builder: Builder, ids: Mapping[int, int], whole: TensorType, way: _Derived, i: int) -> int:
-    """All slices of a value of the body at once, as an array of the dimensions of ``whole``."""
+    """Return all slices of a value of the body at once, as an array of the dimensions of ``whole``."""
     i = bare(way.body, i)
     node = replace(way.body[i], kernel="")
     if i in way.arrays:

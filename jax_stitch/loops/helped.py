@@ -36,7 +36,7 @@ HELP_GAIN = 1.15
 
 
 def divided(loop: TeamLoop, sweep: Sweep, clocks: float) -> Sweep:
-    """A sweep that takes so many clocks alone, divided if that is worth it."""
+    """Return a sweep that takes so many clocks alone, divided if that is worth it."""
     saved = clocks - clocks / loop.pieces
     if loop.pieces == 1 or not _is_divisible(loop, sweep) or saved < WORTH_MEETING * _meeting(loop.pieces):
         return sweep
@@ -44,7 +44,7 @@ def divided(loop: TeamLoop, sweep: Sweep, clocks: float) -> Sweep:
 
 
 def _is_divisible(loop: TeamLoop, sweep: Sweep) -> bool:
-    """Whether it has pieces of several lines of memory, in which each place is by itself."""
+    """Return whether it has pieces of several lines of memory, in which each place is by itself."""
     if sweep.inner is not None or sweep.adds or prod(sweep.sizes) < loop.pieces * LINE:
         return False
     if sweep.reduces:
@@ -64,12 +64,12 @@ def _meeting(pieces: int) -> float:
 
 
 def may_have_helpers(loop: TeamLoop, device: Device) -> bool:
-    """Whether helpers can follow a loop: one team's, whose every step goes through the same sweeps."""
+    """Return whether helpers can follow a loop: one team's, whose every step goes through the same sweeps."""
     is_cpu = device.target.lanes_are_vectors and device.multiprocessors > 1
     return is_cpu and loop.rows == 1 and bool(loop.carried) and loop.trips is not None and not loop.inner
 
 
 def helped_seconds(alone: float, helped: float, trips: int) -> float:
-    """All steps of a loop, if helpers come after a while; one step takes so long without and with them."""
+    """Return the seconds of all iterations, if helpers come after a while; one takes so long without and with them."""
     before = WAKE_SECONDS / alone
     return inf if before >= trips else CALL_SECONDS + WAKE_SECONDS + (trips - before) * helped

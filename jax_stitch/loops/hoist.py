@@ -51,7 +51,7 @@ class _Series(Struct, frozen=True):
 
 
 def with_simple_products(graph: Graph) -> Graph:
-    """The graph with transposed products and pieces of joined products as products of their own."""
+    """Return the graph with transposed products and pieces of joined products as products of their own."""
     return rewrite(graph, (_transposed_product, _piece_of_product))
 
 
@@ -99,8 +99,8 @@ def _piece_of_product(builder: Builder, node: Node) -> int | None:
 
 
 def without_sums(graph: Graph, loop: int, vectors: bool) -> Graph | None:
-    """The graph with the sums that the ``while`` node ``loop`` carries taken out of it; ``None`` where it has none.
-    ``vectors``: large ones too to which a step adds one vector times another, as a batch of one does.
+    """Return the graph with the sums that the ``while`` node ``loop`` carries taken out of it; ``None`` where it has
+    none. ``vectors``: large ones too to which a step adds one vector times another, as a batch of one does.
     """
     node = graph[loop]
     trips = node.attributes.get("trip_count")
@@ -114,7 +114,7 @@ def without_sums(graph: Graph, loop: int, vectors: bool) -> Graph | None:
 
 
 def _sums(node: Node, numbers: Sequence[int], vectors: bool) -> list[_Sum]:
-    """Those among some carried values that are taken out."""
+    """Return those among some carried values that are taken out."""
     sums = {k: s for k in numbers if (s := _sum(node, k, LARGE if vectors else None)) is not None}
     if vectors and sums:
         sums |= {k: s for k in numbers if k not in sums and (s := _sum(node, k, LEAST_BESIDE)) is not None}
@@ -122,7 +122,9 @@ def _sums(node: Node, numbers: Sequence[int], vectors: bool) -> list[_Sum]:
 
 
 def _sum(node: Node, number: int, least: int | None) -> _Sum | None:
-    """The sum that a carried value is; of vectors multiplied, if any are taken, where it has so many elements."""
+    """Return the sum that a carried value is; of vectors multiplied, if any are taken, where it has so many
+    elements.
+    """
     body = node.graphs["body"]
     parameter, following = body.parameters[number], body[body.results[number]]
     condition = node.graphs["condition"]
@@ -149,7 +151,7 @@ def _sum(node: Node, number: int, least: int | None) -> _Sum | None:
 
 
 def _vectors(body: Graph, node: Node) -> tuple[int, int] | None:
-    """The vectors whose elements a matrix multiplies, those of the first along its columns."""
+    """Return the vectors whose elements a matrix multiplies, those of the first along its columns."""
     sides = [body[o] for o in node.operands]
     if node.op != "multiply" or len(node.tensor.dims) != 2 or any(s.op != "broadcast" for s in sides):
         return None
@@ -163,7 +165,7 @@ def _adds(body: Graph, reduce: Node) -> bool:
 
 
 def _counter(graph: Graph, node: Node) -> int | None:
-    """The number of a carried value that counts the steps from 0."""
+    """Return the number of a carried value that counts the steps from 0."""
     body = node.graphs["body"]
     for k, parameter in enumerate(body.parameters):
         following, start = body[body.results[k]], graph[node.operands[k]].literal
@@ -200,7 +202,9 @@ class _Hoist:
         return _vectors(self._body, term) or term.operands[: 2 if term.op == "dot" else 1]
 
     def _array(self, i: int) -> tuple[int, bool] | None:
-        """The number of the array outside whose slices a value is, one each step, and whether from the last on."""
+        """Return the number of the array outside whose slices a value is, one each step, and whether from the last
+        on.
+        """
         body = self._body
         node = body[body[i].operands[0]] if body[i].op == "reshape" else body[i]
         if node.op != "dynamic-slice" or node.operands[0] not in body.parameters:
@@ -257,7 +261,7 @@ class _Hoist:
         return builder.derive(node, "while", TupleType(tuple(types)), operands, node.attributes, graphs)
 
     def _parameters(self, builder: Builder, of: Graph) -> dict[int, int]:
-        """Adds the new loop's parameters to a body or condition; those of the old one by their ids."""
+        """Add the new loop's parameters to a body or condition; those of the old one by their ids."""
         ids = {of.parameters[k]: builder.parameter(of[of.parameters[k]].type) for k in self._left}
         self._stacks = [builder.parameter(self._type(i)) for i in self._stacked]
         return ids
@@ -333,7 +337,7 @@ class _Hoist:
         return builder.derive(replace(old, kernel=""), "add", old.type, [start, total])
 
     def _outside(self, builder: Builder, ids: Mapping[int, int], loop: int, old: Node, i: int) -> int:
-        """A series as a value after the loop."""
+        """Return a series as a value after the loop."""
         array = self._series[i].array
         if array is not None:
             value = ids[self._node.operands[array]]
@@ -347,12 +351,12 @@ _SIDES, _KINDS = ("lhs", "rhs"), ("contracting", "batch")
 
 
 def _alike(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether dimensions differ at most in ones."""
+    """Return whether dimensions differ at most in ones."""
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
 def _swapped(builder: Builder, product: int, move: Node) -> int | None:
-    """A product of two matrices whose rows and columns are changed over: of the other by the one."""
+    """Return a product of two matrices whose rows and columns are changed over: of the other by the one."""
     node = builder[product]
     is_matrix = node.op == "dot" and not node.attributes.get("lhs_batch_dims") and len(node.tensor.dims) == 2
     if not is_matrix or move.op != "transpose" or tuple(move.attributes["dimensions"]) != (1, 0):
@@ -361,7 +365,7 @@ def _swapped(builder: Builder, product: int, move: Node) -> int | None:
 
 
 def _joined(builder: Builder, origin: Node, i: int) -> int:
-    """A series with the steps and the first dimension in one, as libraries have products."""
+    """Return a series with the steps and the first dimension in one, as libraries have products."""
     t = builder[i].tensor
     return builder.derive(origin, "reshape", TensorType(t.dtype, (t.dims[0] * t.dims[1], *t.dims[2:])), [i])
 

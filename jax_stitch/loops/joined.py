@@ -30,7 +30,7 @@ LEAST_SHARE = 0.75
 
 
 def with_joined_numbers(graph: Graph) -> Graph:
-    """The graph with the scalars of its loops joined, where most of a loop's operations become vectors'."""
+    """Return the graph with the scalars of its loops joined, where most of a loop's operations become vectors'."""
     loops = {n.id: made for n in graph.nodes if n.op == "while" and (made := _joined(graph, n)) is not None}
     return _around(graph, loops) if loops else graph
 
@@ -53,7 +53,7 @@ class _Loop:
         return (*self.carried, *self.stacked)
 
     def type_of(self, group: Sequence[int]) -> TensorType:
-        """The type of a group's array: the lanes are last."""
+        """Return the type of a group's array: the lanes are last."""
         one = self.body[self.body.parameters[group[0]]].tensor
         return TensorType(one.dtype, (*one.dims, len(group)))
 
@@ -110,7 +110,7 @@ class _Writer:
         return sorted(units, key=lambda unit: (depth[unit[1].id], unit[1].id))
 
     def write(self, unit: tuple[int | None, Node]) -> None:
-        """Writes a vector or a node."""
+        """Write a vector or a node."""
         number, node = unit
         if number is None:
             operands = tuple(self.value(o) for o in node.operands)
@@ -122,7 +122,7 @@ class _Writer:
         self.vectors[number] = self.builder.derive(node, node.op, type_, operands, node.attributes)
 
     def value(self, i: int) -> int:
-        """A node by itself: of a vector its lane."""
+        """Return a node by itself: of a vector its lane."""
         if i not in self.ids:
             number, lane = self.alike.lanes[i]
             whole, type_ = self.vector(number), self.graph[i].tensor
@@ -131,7 +131,7 @@ class _Writer:
         return self.ids[i]
 
     def vector(self, number: int) -> int:
-        """A vector; of what is given it is put together, or read."""
+        """Return a vector; of what is given it is put together, or read."""
         if number not in self.vectors:
             vector = self.alike.vectors[number]
             if vector.kind is Kind.READ:
@@ -141,7 +141,7 @@ class _Writer:
         return self.vectors[number]
 
     def joined(self, wanted: Sequence[int]) -> int:
-        """An array of some numbers, or of some arrays: lanes are last."""
+        """Return an array of some numbers, or of some arrays: lanes are last."""
         arrays = []
         for piece in self.alike.pieces(wanted):
             if piece.vector is None:
@@ -185,7 +185,7 @@ class _Writer:
         return self.builder.derive(nodes[0], "concatenate", type_, pieces, {"dimensions": (len(dims),)})
 
     def _read(self, array: int, index: Sequence[int]) -> int:
-        """The lanes of an array's element."""
+        """Return the lanes of an array's element."""
         node = self.builder[array]
         lanes = node.tensor.dims[-1]
         zero = self.zero(self.builder[index[0]])
@@ -195,7 +195,7 @@ class _Writer:
         return self.builder.derive(node, "reshape", TensorType(node.tensor.dtype, (lanes,)), [read])
 
     def zero(self, like: Node) -> int:
-        """An index of the same type."""
+        """Return an index of the same type."""
         name = {"s": "int", "u": "uint"}[like.tensor.dtype[0]] + like.tensor.dtype[1:]
         return self.builder.constant(like, like.tensor.dtype, np.zeros((), name))
 
@@ -227,7 +227,7 @@ def _written_body(loop: _Loop) -> Graph:
 
 
 def _stacked(writer: _Writer, group: Sequence[int], parameter: int) -> int:
-    """The lanes that a step writes into an array."""
+    """Return the lanes that a step writes into an array."""
     body, builder = writer.graph, writer.builder
     update = body[body.results[group[0]]]
     lanes = writer.joined([i for k in group if (i := stacked_number(body, k)) is not None])
@@ -239,7 +239,7 @@ def _stacked(writer: _Writer, group: Sequence[int], parameter: int) -> int:
 
 
 def _written_condition(loop: _Loop) -> Graph:
-    """The condition reads nothing of what is joined."""
+    """Return the condition, which reads nothing of what is joined."""
     old = loop.node.graphs["condition"]
     builder = Builder(old.name)
     ids = {old.parameters[k]: builder.parameter(old[old.parameters[k]].type) for k in loop.single}
@@ -252,7 +252,7 @@ def _written_condition(loop: _Loop) -> Graph:
 
 
 def _around(graph: Graph, loops: Mapping[int, _Loop]) -> Graph:
-    """The graph with its loops joined, and what stands around them."""
+    """Return the graph with its loops joined, and what stands around them."""
     given: list[tuple[int, ...]] = []
     owner: dict[int, int] = {}
     for i, loop in loops.items():

@@ -27,8 +27,8 @@ together: where there are two, the next vectors are near enough.
 def late(
     body: Graph, alive: Collection[int], roots: Sequence[int], cached: Collection[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The values that are cached for it besides those ``cached``, and those that are computed apart: of what is cached
-    and of ``roots``, what waits for functions of functions.
+    """Return the values that are cached for it besides those ``cached``, and those that are computed apart: of what is
+    cached and of ``roots``, what waits for functions of functions.
     """
     levels = _levels(body, alive, cached)
     waiting = {i for i, level in levels.items() if level > 1}
@@ -44,7 +44,7 @@ def late(
 
 
 def _levels(body: Graph, alive: Collection[int], cached: Collection[int]) -> Mapping[int, int]:
-    """How many functions wait for each other in each elementwise value of many places, itself included."""
+    """Return how many functions wait for each other in each elementwise value of many places, itself included."""
     levels: dict[int, int] = {}
     for i in sorted(alive):
         node = body[i]

@@ -12,7 +12,7 @@ from jax_stitch.operations import ELEMENTWISE
 
 
 def with_plain_numbers(body: Graph) -> Graph:
-    """The body with what is computed of arrays of one element computed of numbers: XLA has some of each."""
+    """Return the body with what is computed of arrays of one element computed of numbers: XLA has some of each."""
     builder = Builder(body.name, (_plain, simplify_movement))
     ids = {p: builder.parameter(body[p].type, body[p].name, body[p].source) for p in body.parameters}
     for n in body.nodes:
@@ -30,8 +30,8 @@ def _plain(builder: Builder, node: Node) -> int | None:
 
 
 def leaves_of(body: Graph, tested: Collection[int], read: Collection[int]) -> dict[int, Leaf]:
-    """The numbers that a loop's body is given, and those that it reads of arrays. ``tested`` are the numbers of what
-    the loop's condition reads, ``read`` of what is read after the loop.
+    """Return the numbers that a loop's body is given, and those that it reads of arrays. ``tested`` are the numbers of
+    what the loop's condition reads, ``read`` of what is read after the loop.
     """
     leaves: dict[int, Leaf] = {}
     for k, p in enumerate(body.parameters):
@@ -48,7 +48,7 @@ def leaves_of(body: Graph, tested: Collection[int], read: Collection[int]) -> di
 
 
 def _is_read_singly(body: Graph, array: Node) -> bool:
-    """Whether of an array only elements are read, each at a place that is computed."""
+    """Return whether of an array only elements are read, each at a place that is computed."""
     slices = [body[u] for u in body.users[array.id]]
     return bool(slices) and all(
         u.op == "dynamic-slice"
@@ -60,14 +60,16 @@ def _is_read_singly(body: Graph, array: Node) -> bool:
 
 
 def is_followed(body: Graph, vector: Vector, joined: Alike) -> bool:
-    """Whether the next values of a vector that a loop carries are few pieces."""
+    """Return whether the next values of a vector that a loop carries are few pieces."""
     number = {p: k for k, p in enumerate(body.parameters)}
     following = [body.results[number[i]] for i in vector.members]
     return following == list(vector.members) or len(joined.pieces(following)) <= 2 * MOST_PIECES
 
 
 def stacks_of(body: Graph, joined: Alike, tested: Collection[int]) -> list[tuple[int, ...]]:
-    """The arrays into which lanes of one vector are written step by step, by number, in groups in the lanes' order."""
+    """Return the arrays into which lanes of one vector are written step by step, by number, in groups in the lanes'
+    order.
+    """
     groups: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for k, p in enumerate(body.parameters):
         update = stacked_number(body, k)
@@ -79,7 +81,7 @@ def stacks_of(body: Graph, joined: Alike, tested: Collection[int]) -> list[tuple
 
 
 def stacked_number(body: Graph, k: int) -> int | None:
-    """The number that a step writes into the carried array ``k``, if that is all it does to it."""
+    """Return the number that a step writes into the carried array ``k``, if that is all it does to it."""
     parameter, following = body.parameters[k], body.results[k]
     node = body[following]
     if node.op != "dynamic-update-slice" or node.operands[0] != parameter or len(node.operands) != 3:

@@ -47,7 +47,7 @@ class Opened:
 
 
 def open_loops(graph: Graph) -> Opened:
-    """Opens every loop of ``graph`` that can be opened."""
+    """Open every loop of ``graph`` that can be opened."""
     flat = _Flat(graph)
     refused: dict[int, str] = {}
     for node in graph.nodes:
@@ -76,7 +76,7 @@ class _Flat:
         return len(self.nodes), len(self.loops), dict(enumerate(self.nodes[: self._outer]))
 
     def reset(self, mark: tuple[int, int, dict[int, Node]]) -> None:
-        """Forgets what was added since ``mark``."""
+        """Forget what was added since ``mark``."""
         nodes, loops, outer = mark
         del self.nodes[nodes:], self.loops[loops:]
         self.nodes[: self._outer] = outer.values()
@@ -103,7 +103,7 @@ class _Flat:
     def open_loop(
         self, graph: Graph, node: Node, ids: dict[int, int], parent: int | None, outermost: int, taken: int | None
     ) -> None:
-        """Adds a ``while`` of ``graph``, whose nodes are ``ids`` in the flat graph."""
+        """Add a ``while`` of ``graph``, whose nodes are ``ids`` in the flat graph."""
         roles = roles_of(graph, node, counters_after=True)
         if roles is None:
             raise NotStitched("a loop whose carried values are used in a way that a kernel cannot serve")
@@ -162,7 +162,7 @@ class _Flat:
     def _result(
         self, graph: Graph, node: Node, ids: dict[int, int], number: int, k: int, like: Node, parent: int | None
     ) -> int:
-        """The node for what a loop leaves; in the outer graph the one that takes it from the loop's tuple."""
+        """Return the node for what a loop leaves; in the outer graph the one that takes it from the loop's tuple."""
         readers = _readers(graph, node, k)
         leaf = Node(-1, RESULT, like.type, (), freeze({"loop": number, "number": k}), name=like.name)
         if parent is None and readers:
@@ -174,7 +174,7 @@ class _Flat:
         return result
 
     def _inline(self, graph: Graph, ids: dict[int, int], loop: int, outermost: int, taken: int | None) -> None:
-        """Adds the nodes of a body or branch. What depends on parameters that have no number is left out."""
+        """Add the nodes of a body or branch. What depends on parameters that have no number is left out."""
         for node in graph.nodes:
             if node.id in ids or any(o not in ids for o in node.operands) or node.op == "parameter":
                 continue
@@ -191,7 +191,7 @@ class _Flat:
     def _branches(
         self, graph: Graph, node: Node, ids: dict[int, int], loop: int, outermost: int, taken: int | None
     ) -> None:
-        """Adds all branches; the one that is taken is selected."""
+        """Add all branches; the one that is taken is selected."""
         branches = [node.graphs[f"branch_{k}"] for k in range(len(node.graphs))]
         which = self.nodes[ids[node.operands[0]]]
         pred = TensorType("pred", ())
@@ -250,7 +250,7 @@ def _readers(graph: Graph, node: Node, k: int) -> list[int]:
 
 
 def _renamed(e: Expr, step: str) -> Expr:
-    """An index with the variable ``step`` of a single loop under the loop's own name for it."""
+    """Return an index with the variable ``step`` of a single loop under the loop's own name for it."""
     renamed = const(e.offset)
     for atom, c in e.terms:
         if isinstance(atom, Var):

@@ -42,14 +42,14 @@ def splits(opened: Opened, loops: Sequence[NestedLoop]) -> Iterator[tuple[int, d
 
 
 def _passes(graph: Graph, node: Node) -> bool:
-    """Whether splits spread through a node."""
+    """Return whether splits spread through a node."""
     if node.op == "dynamic-update-slice" or is_contraction(graph, node):
         return True
     return reason_unsupported(graph, node) is None
 
 
 def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
-    """The dimensions that rows may run along: any, up to three dimensions; else some neighbours."""
+    """Yield the dimensions that rows may run along: any, up to three dimensions; else some neighbours."""
     if rank <= 3:
         for count in range(rank, 0, -1):
             yield from combinations(range(rank), count)
@@ -65,7 +65,7 @@ def _split_values(loops: Sequence[NestedLoop]) -> list[int]:
 def _spread(
     opened: Opened, loops: Sequence[NestedLoop], seed: int, binding: Binding, rows: int, candidates: Collection[int]
 ) -> dict[int, Binding]:
-    """The split spread from a seed through the graph, and along what loops carry."""
+    """Return the split spread from a seed through the graph, and along what loops carry."""
     graph = opened.graph
     bindings = bind(graph, seed, binding, rows, candidates)
     while True:
@@ -92,7 +92,7 @@ def _spread(
 
 
 def whole_binding(node: Node, stack: Stacked, update: Binding) -> Binding:
-    """The binding of a stacked array whose slices are bound as ``update``."""
+    """Return the binding of a stacked array whose slices are bound as ``update``."""
     dims = node.tensor.dims
     return tuple(
         dim if e.is_const else (Factor(size),) for e, dim, size in zip(stack.starts, update, dims, strict=True)

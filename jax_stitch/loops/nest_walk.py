@@ -54,7 +54,7 @@ class Needs(Struct, frozen=True):
 
 
 def elements_of(binding: Binding, rows: int) -> tuple[Index, ...]:
-    """The index of each of a value's places in a row."""
+    """Return the index of each of a value's places in a row."""
     row = row_index(rows)
     return tuple(index_of(binding, row, const(p)) for p in range(prod(inner_sizes(binding))))
 
@@ -96,7 +96,7 @@ class Walker:
         return self.bindings.get(i) or tuple(inner(size) for size in self.graph[i].tensor.dims)
 
     def check_loops(self) -> None:
-        """Follows everything an iteration needs. Raises ``NotStitched``."""
+        """Follow everything an iteration needs. Raises ``NotStitched``."""
         for nested in self.loops:
             steps: list[Element] = []
             starts: list[Element] = []
@@ -131,7 +131,7 @@ class Walker:
         return elements_of(binding, self.rows)
 
     def check_text(self) -> None:
-        """Raises ``NotStitched`` where writing out what has been followed takes too many statements: what is chosen by
+        """Raise ``NotStitched`` where writing out what has been followed takes too many statements: what is chosen by
         the index is written once for each choice.
         """
         written = copies.counts(self.graph, self._roots, self.reached, self._in_text)
@@ -149,11 +149,11 @@ class Walker:
         return written_out(self._accesses, element)
 
     def is_outside(self, i: int) -> bool:
-        """Whether a value is computed before the kernel."""
+        """Return whether a value is computed before the kernel."""
         return i < self._outer and i not in self.inside and i not in self.stacks
 
     def follow(self, elements: Iterable[Element], loop: int | None) -> Needs:
-        """Follows elements that are computed in each iteration of ``loop``, or outside all loops, to where they come
+        """Follow elements that are computed in each iteration of ``loop``, or outside all loops, to where they come
         from; returns which loops they need.
 
         Raises ``NotStitched`` where one is of another row, or is no element that a thread can compute.
@@ -166,7 +166,7 @@ class Walker:
         return view.needs
 
     def around(self, loop: int | None) -> frozenset[int]:
-        """A loop and those around it."""
+        """Return a loop and those around it."""
         parents = {nested.number: nested.parent for nested in self.loops}
         numbers: set[int] = set()
         while loop is not None:
@@ -190,7 +190,7 @@ class Walker:
         return After(i, indices, is_uniform(binding)) if self._can(i, indices, None) else None
 
     def _during(self, i: int, binding: Binding) -> During | None:
-        """Tries each way in which a loop's counter can be part of the place inside the row."""
+        """Try each way in which a loop's counter can be part of the place inside the row."""
         sizes = inner_sizes(binding)
         places = prod(sizes)
         for nested in self.loops:
@@ -220,7 +220,7 @@ class Walker:
         return False
 
     def _ends_before(self, other: int, loop: int) -> bool:
-        """Whether a loop has ended wherever an iteration of ``loop`` ends: one before it, or inside it."""
+        """Return whether a loop has ended wherever an iteration of ``loop`` ends: one before it, or inside it."""
         if other == loop:
             return False
         return loop in self.around(other) or other < loop
@@ -261,8 +261,8 @@ class _Iteration(View):
         return COMPUTED
 
     def _stacked(self, node: Node, index: Index) -> str:
-        """An element of a stacked output: of the slice of this iteration, where it is one of the loops around, or read
-        back from where the thread wrote it.
+        """Return an element of a stacked output: of the slice of this iteration, where it is one of the loops around,
+        or read back from where the thread wrote it.
         """
         walker, stack = self._walker, self._walker.stacks[node.id]
         loop = walker.loop_of[node.id]
@@ -322,7 +322,7 @@ def _written_out(of: Accesses, element: Element) -> tuple[Access, ...]:
 
 
 def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:
-    """The strides at which a digit of ``trips`` values can stand in a place counted over ``sizes``."""
+    """Return the strides at which a digit of ``trips`` values can stand in a place counted over ``sizes``."""
     stride = prod(sizes)
     strides: list[int] = []
     for size in sizes:
@@ -333,7 +333,7 @@ def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:
 
 
 def slice_index(stack: Stacked, index: Index) -> Index | None:
-    """Where in this iteration's slice an element of a stacked array is, if it is in it."""
+    """Return where in this iteration's slice an element of a stacked array is, if it is in it."""
     inside: list[Expr] = []
     for start, i in zip(stack.starts, index, strict=True):
         if start.is_const:

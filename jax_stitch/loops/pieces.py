@@ -25,7 +25,7 @@ class Portion(Struct, frozen=True):
 
 
 def combs(body: Graph, node: Node) -> tuple[Portion, ...] | None:
-    """The arrays whose elements, spread apart and padded with zeros, make up a sum without meeting anywhere."""
+    """Return the arrays whose elements, spread apart and padded with zeros, make up a sum without meeting anywhere."""
     if node.op != "add" or node.tensor.dtype[0] not in "fb":
         return None
     pads = _summands(body, node)
@@ -63,7 +63,7 @@ def _summands(body: Graph, node: Node) -> list[Node]:
 
 
 def joined(body: Graph, node: Node) -> Iterator[Portion]:
-    """The operands of a concatenation."""
+    """Yield the operands of a concatenation."""
     (axis,) = node.attributes["dimensions"]
     start = 0
     for o in node.operands:
@@ -72,6 +72,6 @@ def joined(body: Graph, node: Node) -> Iterator[Portion]:
 
 
 def _is_zero(body: Graph, i: int) -> bool:
-    """Whether a value is zero, and not the one below zero: that would leave a zero below zero as it is."""
+    """Return whether a value is zero, and not the one below zero: that would leave a zero below zero as it is."""
     literal = body[i].literal
     return literal is not None and literal.size == 1 and literal.tobytes() == bytes(literal.itemsize)

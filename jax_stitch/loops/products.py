@@ -44,8 +44,8 @@ TILES_PER_CORE = 2
 
 
 def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Pattern]:
-    """A pattern for each product and reduction over what ``loops`` stack, if all of them take less time than with
-    XLA's kernels; on a CPU, where those cost no launch, for each product that does.
+    """Return a pattern for each product and reduction over what ``loops`` stack, if all of them take less time than
+    with XLA's kernels; on a CPU, where those cost no launch, for each product that does.
     """
     is_cpu = device.target.lanes_are_vectors
     stacked = {s.result for p in loops if isinstance(p.loop, TeamLoop) for s in p.loop.stacked}
@@ -67,7 +67,9 @@ def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Patt
 
 
 def _is_along_columns(node: Node) -> bool:
-    """Whether a product sums along the first dimension of both operands: XLA:CPU copies one to sum along its rows."""
+    """Return whether a product sums along the first dimension of both operands: XLA:CPU copies one to sum along its
+    rows.
+    """
     dims = [tuple(node.attributes.get(f"{side}_contracting_dims", ())) for side in ("lhs", "rhs")]
     is_plain = node.op == "dot" and node.attributes.get("algorithm") is None
     return is_plain and dims == [(0,), (0,)] and len(node.tensor.dims) == 2
@@ -80,7 +82,7 @@ def _gain(tiled: Sequence[tuple[Node, TeamLoop]], graph: Graph, device: Device) 
 
 
 def _with_moves(graph: Graph, sums: Sequence[Node]) -> list[frozenset[int]]:
-    """The nodes of each sum: itself, and the moves that only sums read, each with the first that does."""
+    """Return the nodes of each sum: itself, and the moves that only sums read, each with the first that does."""
     left = {i for node in sums for o in _summed(node) for i in _behind(graph, o)[:-1]} - graph.result_set
     inside = left | {node.id for node in sums}
     while more := {i for i in left if not all(u in inside for u in graph.users[i])}:
@@ -94,12 +96,12 @@ def _with_moves(graph: Graph, sums: Sequence[Node]) -> list[frozenset[int]]:
 
 
 def _summed(node: Node) -> tuple[int, ...]:
-    """The operands that are summed over."""
+    """Return the operands that are summed over."""
     return node.operands if node.op == "dot" else node.operands[: len(node.operands) // 2]
 
 
 def _behind(graph: Graph, i: int) -> list[int]:
-    """A value, those it is a mere move of, and last what is in memory."""
+    """Return a value, those it is a mere move of, and last what is in memory."""
     chain = [i]
     while graph[chain[-1]].op in MOVES:
         chain.append(graph[chain[-1]].operands[0])
@@ -107,7 +109,9 @@ def _behind(graph: Graph, i: int) -> list[int]:
 
 
 def _tiled(graph: Graph, node: Node, device: Device) -> TeamLoop | None:
-    """The sum as a loop of one step, in the tiles and with the parts that are estimated to take the least time."""
+    """Return the sum as a loop of one step, in the tiles and with the parts that are estimated to take the least
+    time.
+    """
     best: tuple[float, TeamLoop] | None = None
     for parts in _part_counts(graph, node, device):
         body, arrays = _body(graph, node, parts)
@@ -133,7 +137,7 @@ def _loop(body: Graph, arrays: Mapping[int, int], result: int, rows: int, bindin
 
 
 def _fits(loop: TeamLoop, device: Device) -> bool:
-    """Whether what a team caches fits into its shared memory."""
+    """Return whether what a team caches fits into its shared memory."""
     return 8 * sum(prod(inner_sizes(b)) for b in loop.intermediates.values()) <= device.shared_per_block_optin
 
 
@@ -150,7 +154,7 @@ def _part_counts(graph: Graph, node: Node, device: Device) -> list[int]:
 
 
 def _body(graph: Graph, node: Node, parts: int) -> tuple[Graph, Mapping[int, int]]:
-    """The sum by itself, and what its parameters are outside."""
+    """Return the sum by itself, and what its parameters are outside."""
     builder = Builder(graph.name)
     leaves = list(dict.fromkeys(_behind(graph, o)[-1] for o in _summed(node)))
     ids = {o: builder.parameter(graph[o].type, graph[o].name) for o in leaves}
@@ -167,7 +171,7 @@ def _body(graph: Graph, node: Node, parts: int) -> tuple[Graph, Mapping[int, int
 
 
 def _in_parts(builder: Builder, dot: Node, operands: Sequence[int], parts: int) -> int:
-    """A product whose first contracted dimension is split into ``parts``: a product for each, and their sum."""
+    """Return a product whose first contracted dimension is split into ``parts``: a product for each, and their sum."""
     a = dict(dot.attributes) | {name: tuple(dot.attributes.get(name, ())) for name in _DIMENSIONS}
     reshaped: list[int] = []
     for side, o in zip(("lhs", "rhs"), operands, strict=True):
@@ -210,7 +214,7 @@ def _tiles(dims: Sequence[int], device: Device) -> Iterator[tuple[int, Binding]]
 
 
 def _read(dims: Sequence[int], counts: Sequence[int]) -> int:
-    """How much all tiles read together, in rows and columns of the array."""
+    """Return how much all tiles read together, in rows and columns of the array."""
     return prod(counts) * sum(size // count for size, count in zip(dims, counts, strict=True))
 
 

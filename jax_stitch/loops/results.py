@@ -27,8 +27,8 @@ LEAST_ACROSS = 1 << 12
 
 
 def apart_clocks(loop: TeamLoop, sweep: Sweep) -> tuple[float, ...]:
-    """The clocks that the results of a sweep take for what they read and write element by element, if neighbouring
-    lanes lie along each factor of its domain.
+    """Return the clocks that the results of a sweep take for what they read and write element by element, if
+    neighbouring lanes lie along each factor of its domain.
     """
     places = [var(f"d{k}", size) for k, size in enumerate(sweep.sizes)]
     addresses = list(_addresses(loop, sweep, linearize(places, sweep.sizes)))
@@ -39,8 +39,8 @@ def apart_clocks(loop: TeamLoop, sweep: Sweep) -> tuple[float, ...]:
 
 
 def reads_across(loop: TeamLoop, sweep: Sweep) -> bool:
-    """Whether something large that lies apart along the lanes of a sweep is next to each other along its runs, as what
-    is transposed: line by line it would be loaded once for each element.
+    """Return whether something large that lies apart along the lanes of a sweep is next to each other along its runs,
+    as what is transposed: line by line it would be loaded once for each element.
     """
     if len(sweep.sizes) < 2 or sweep.sharing.lane != len(sweep.sizes) - 1:
         return False

@@ -11,7 +11,9 @@ ADDED = frozenset({"f32", "f64", "s32", "u32"})
 
 
 def scatter_reason(body: Graph, node: Node) -> str | None:
-    """Why a ``scatter`` is none that threads of a team can do, or ``None`` where it is: it adds whole windows."""
+    """Return why a ``scatter`` is none that threads of a team can do, or ``None`` where it is: it adds whole
+    windows.
+    """
     a = node.attributes
     if len(node.operands) != 3 or not isinstance(node.type, TensorType) or node.type.dtype not in ADDED:
         return f"a scatter of {node.type}"
@@ -31,5 +33,5 @@ def window_starts(node: Node, update: Index) -> dict[int, tuple[int, Index]]:
 
 
 def window_index(update: Index) -> tuple[Expr, ...]:
-    """The index of an element of an update in its window."""
+    """Return the index of an element of an update in its window."""
     return update[1:]

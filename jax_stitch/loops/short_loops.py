@@ -17,8 +17,8 @@ SHORT = "a loop so short that a call of a kernel would take longer than all of i
 
 
 def all_short(graph: Graph, device: Device) -> bool:
-    """Whether the loops of a graph are better left to XLA whatever their steps do; one that is not takes the others
-    into its kernel.
+    """Return whether the loops of a graph are better left to XLA whatever their steps do; one that is not takes the
+    others into its kernel.
     """
     return device.target.inlines_loops and all(_is_short(n) for n in graph.nodes if n.op == "while")
 

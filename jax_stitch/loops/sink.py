@@ -18,9 +18,9 @@ MOST = 16
 
 
 def with_sunk_producers(graph: Graph, loop: int, *, joins: bool = True) -> Graph:
-    """The graph with the cheap operations that make arrays for the ``while`` node ``loop`` alone, of which it reads a
-    slice at each step, in its body. What is put together of several
-    arrays is not moved unless it ``joins`` them: a body may keep the whole, at each step.
+    """Return the graph with the cheap operations that make arrays for the ``while`` node ``loop`` alone, of which it
+    reads a slice at each step, in its body. What is put together of several arrays is not moved unless it ``joins``
+    them: a body may keep the whole, at each step.
     """
     node = graph[loop]
     movable = MOVED if joins else MOVED - {"concatenate"}
@@ -36,7 +36,7 @@ def with_sunk_producers(graph: Graph, loop: int, *, joins: bool = True) -> Graph
 
 
 def _sunk(graph: Graph, loop: Node, chains: Mapping[int, set[int]]) -> list[int]:
-    """The numbers of ``chains`` whose arrays nobody reads but the loop, and others that are made in its body."""
+    """Return the numbers of ``chains`` whose arrays nobody reads but the loop, and others that are made in its body."""
     numbers = list(chains)
     while True:
         inside = set().union(*(chains[k] for k in numbers))
@@ -53,7 +53,7 @@ def _sunk(graph: Graph, loop: Node, chains: Mapping[int, set[int]]) -> list[int]
 
 
 def is_read_in_slices(graph: Graph, loop: Node, number: int) -> bool:
-    """Whether a loop reads an array that it carries by slices, and leaves it as it is."""
+    """Return whether a loop reads an array that it carries by slices, and leaves it as it is."""
     body, condition, made = loop.graphs["body"], loop.graphs["condition"], loop.operands[number]
     parameter = body.parameters[number]
     if body.results[number] != parameter or condition.users[condition.parameters[number]]:
@@ -67,7 +67,7 @@ def is_read_in_slices(graph: Graph, loop: Node, number: int) -> bool:
 
 
 def _chain(graph: Graph, made: int, movable: Collection[str]) -> set[int]:
-    """The cheap operations that a value is made by."""
+    """Return the cheap operations that a value is made by."""
     chain: set[int] = set()
     waiting = [made]
     while waiting and len(chain) <= MOST:
@@ -124,7 +124,7 @@ class _Sunk:
         return builder.derive(node, "while", TupleType(types), operands, node.attributes, graphs)
 
     def _called(self, old: Graph, remaining: list[int], inside: set[int]) -> Graph:
-        """The body (or the condition, which makes nothing) with its new parameters."""
+        """Return the body (or the condition, which makes nothing) with its new parameters."""
         graph, node, builder = self.graph, self.node, Builder(old.name)
         ids = {old.parameters[k]: builder.parameter(old[old.parameters[k]].type) for k in remaining}
         outside = {o: builder.parameter(graph[o].type) for o in self._new}

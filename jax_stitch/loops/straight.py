@@ -36,8 +36,8 @@ def straight_patterns(
     device: Device,
     may_pay: Callable[[Collection[int], Collection[int]], bool] = lambda nodes, inputs: True,
 ) -> list[Pattern]:
-    """Patterns of all the straight code that is small enough, where teams are single threads; ``taken`` are patterns
-    that stay. Nodes of which what they read says that none ``may_pay`` are not looked at.
+    """Return patterns of all the straight code that is small enough, where teams are single threads; ``taken`` are
+    patterns that stay. Nodes of which what they read says that none ``may_pay`` are not looked at.
     """
     if not device.target.runs_sweeps_in_turn:
         return []
@@ -59,19 +59,19 @@ def straight_patterns(
 
 
 def _read_by(graph: Graph, nodes: Collection[int]) -> set[int]:
-    """The arrays outside that nodes read."""
+    """Return the arrays outside that nodes read."""
     members = set(nodes)
     read = {o for i in nodes for o in graph[i].operands if o not in members}
     return {o for o in read if not is_rematerializable(graph[o])}
 
 
 def _is_long(node: Node) -> bool:
-    """Whether a node by itself takes XLA long enough: a product, or a sum that was taken out of a loop."""
+    """Return whether a node by itself takes XLA long enough: a product, or a sum that was taken out of a loop."""
     return node.op == "dot" or (node.op == "reduce" and not node.kernel)
 
 
 def is_all_straight(graph: Graph, taken: Sequence[Pattern], device: Device) -> bool:
-    """Whether straight code can hold all that is in none of the patterns ``taken``."""
+    """Return whether straight code can hold all that is in none of the patterns ``taken``."""
     if not device.target.runs_sweeps_in_turn:
         return False
     inside = {i for p in taken for i in p.nodes}
@@ -92,8 +92,8 @@ def _can_hold(graph: Graph, node: Node, device: Device) -> bool:
 
 
 def _between(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> list[list[int]]:
-    """The nodes of ``held`` in sets of which none waits for itself: those with as many others one after the other
-    before them. Each of ``groups`` is one node to the others.
+    """Return the nodes of ``held`` in sets of which none waits for itself: those with as many others one after the
+    other before them. Each of ``groups`` is one node to the others.
     """
     after = _depths(graph, held, groups)
     limit = dict.fromkeys(held, 0)
@@ -109,7 +109,7 @@ def _between(graph: Graph, held: Collection[int], groups: Sequence[Collection[in
 
 
 def _depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> dict[int, int]:
-    """How many nodes that are not held stand one after the other before each node."""
+    """Return how many nodes that are not held stand one after the other before each node."""
     group_of = {i: k for k, nodes in enumerate(groups) for i in nodes}
     depth = dict.fromkeys(range(len(graph)), 0)
     changed = True
@@ -162,7 +162,9 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
 
 
 def _turned(body: Graph, i: int) -> int | None:
-    """The transposed array that a product's operand is, or the transposed or reversed one that it is a slice of."""
+    """Return the transposed array that a product's operand is, or the transposed or reversed one that it is a slice
+    of.
+    """
     if body[i].op == "transpose":
         return i
     is_cut = False
@@ -173,7 +175,7 @@ def _turned(body: Graph, i: int) -> int | None:
 
 
 def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
-    """The nodes by themselves, and what their parameters are outside."""
+    """Return the nodes by themselves, and what their parameters are outside."""
     builder, members = Builder(graph.name), set(nodes)
     read = dict.fromkeys(o for i in nodes for o in graph[i].operands if o not in members)
     ids = {o: builder.parameter(graph[o].type, graph[o].name) for o in read if not is_rematerializable(graph[o])}
@@ -189,8 +191,8 @@ def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[G
 
 
 def _upright(builder: Builder, dot: Node) -> Node:
-    """A product with one operand transposed, where both run along what is summed up: then neighbours of the result read
-    neighbours of that operand.
+    """Return a product with one operand transposed, where both run along what is summed up: then neighbours of the
+    result read neighbours of that operand.
     """
     names = [f"{side}_contracting_dims" for side in ("lhs", "rhs")]
     batch = len(dot.attributes.get("lhs_batch_dims", ()))

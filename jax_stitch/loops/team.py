@@ -161,7 +161,8 @@ MOST_ELEMENTS = 1 << 16
 
 
 def inner_loops(body: Graph, alive: Collection[int], device: Device, step: str) -> dict[int, TeamLoop]:
-    """The loops in a body, each for the one thread that goes through all of it; elsewhere than on a CPU there are none.
+    """Return the loops in a body, each for the one thread that goes through all of it; elsewhere than on a CPU there
+    are none.
 
     Raises ``NotForTeams``.
     """
@@ -182,7 +183,7 @@ def inner_reads(loop: TeamLoop, body: Graph) -> set[int]:
 
 
 def one_literal(graph: Graph, i: int) -> np.ndarray | None:
-    """The number that a value is everywhere, which is written out in the kernel's text."""
+    """Return the number that a value is everywhere, which is written out in the kernel's text."""
     node = graph[graph[i].operands[0]] if graph[i].op == "broadcast" else graph[i]
     return node.literal.reshape(()) if node.literal is not None and node.literal.size == 1 else None
 
@@ -190,8 +191,8 @@ def one_literal(graph: Graph, i: int) -> np.ndarray | None:
 def intermediates_of(
     body: Graph, roots: Sequence[int], device: Device, inner: Mapping[int, TeamLoop]
 ) -> tuple[tuple[int, ...], frozenset[int]]:
-    """The values that an iteration caches for its team, ascending, and those of them that are computed apart from what
-    reads them: see ``TeamLoop``. What loops in the body read and leave is among them.
+    """Return the values that an iteration caches for its team, ascending, and those of them that are computed apart
+    from what reads them: see ``TeamLoop``. What loops in the body read and leave is among them.
     """
     alive = needed(body, roots)
     intermediates: set[int] = set()
@@ -241,7 +242,7 @@ def _made_of_products(body: Graph, alive: Collection[int], intermediates: Collec
 
 
 def needed(body: Graph, roots: Iterable[int]) -> set[int]:
-    """All that these values of a body are made of, with themselves."""
+    """Return all that these values of a body are made of, with themselves."""
     reached: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -253,14 +254,14 @@ def needed(body: Graph, roots: Iterable[int]) -> set[int]:
 
 
 def _made_by(body: Graph, i: int) -> int:
-    """The node that computes a value which others merely move."""
+    """Return the node that computes a value which others merely move."""
     while body[i].op in ("reshape", "transpose", "broadcast", "slice", "reverse", "dynamic-slice"):
         i = body[i].operands[0]
     return i
 
 
 def _is_heavy(body: Graph, i: int) -> bool:
-    """Whether computing a value from what is cached or read takes an operation that is worth doing once."""
+    """Return whether computing a value from what is cached or read takes an operation that is worth doing once."""
     seen: set[int] = set()
     waiting = [i]
     while waiting:
@@ -275,12 +276,12 @@ def _is_heavy(body: Graph, i: int) -> bool:
 
 
 def _is_read(body: Graph, i: int) -> bool:
-    """Whether a value is only read: from an array, from a carried value, from a constant."""
+    """Return whether a value is only read: from an array, from a carried value, from a constant."""
     return body[i].op in ("parameter", "constant", "iota", STEP)
 
 
 def step_of(body: Graph, node: Node) -> Expr:
-    """The step that a team's text for a reduction or product counts."""
+    """Return the step that a team's text for a reduction or product counts."""
     return var(TERM, step_count(body, node.id))
 
 
@@ -308,7 +309,7 @@ class _Iteration(View):
         return COMPUTED
 
     def _is_left(self, node: Node) -> bool:
-        """Whether a loop leaves a value, which nothing else computes."""
+        """Return whether a loop leaves a value, which nothing else computes."""
         return node.op == "while" or (node.op == "get-tuple-element" and self.graph[node.operands[0]].op == "while")
 
 
@@ -319,12 +320,12 @@ def reach(body: Graph, starts: Iterable[Element], cached: Collection[int], array
 
 
 def _reason(body: Graph, node: Node) -> str | None:
-    """Why a team computes no elements of a node; of what a step writes into a small array it computes all."""
+    """Return why a team computes no elements of a node; of what a step writes into a small array it computes all."""
     return None if node.op == "dynamic-update-slice" else reason_unsupported(body, node)
 
 
 def contraction(body: Graph, i: int) -> Node | None:
-    """The reduction or product whose result, or one of whose results, a value is."""
+    """Return the reduction or product whose result, or one of whose results, a value is."""
     node = body[i]
     if node.op == "get-tuple-element":
         node = body[node.operands[0]]
@@ -332,7 +333,7 @@ def contraction(body: Graph, i: int) -> Node | None:
 
 
 def elements_at(loop: TeamLoop, binding: Binding) -> Index:
-    """The index of a value's element at place ``j`` of its team's part."""
+    """Return the index of a value's element at place ``j`` of its team's part."""
     return index_of(binding, row_index(loop.rows), var(PLACE, prod(inner_sizes(binding))))
 
 
@@ -389,6 +390,6 @@ def _check_initial_values(loop: TeamLoop, made: Node) -> None:
 
 
 def _statements(body: Graph, starts: Sequence[Element], walked: Walk) -> int:
-    """How many statements compute some elements: what is chosen by the index is written once for each choice."""
+    """Return how many statements compute some elements: what is chosen by the index is written once for each choice."""
     written = copies.counts(body, starts, walked.computed)
     return MOST_STATEMENTS + 1 if max(written.values(), default=0) > copies.MOST else written.total()

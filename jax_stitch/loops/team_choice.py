@@ -26,7 +26,7 @@ SPREADS = 3
 
 
 def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop:
-    """The teams that a ``while`` of ``graph`` is estimated fastest in.
+    """Return the teams that a ``while`` of ``graph`` is estimated fastest in.
 
     Raises ``NotForTeams``, also where that is not faster than XLA's own kernels for ``body``.
     """
@@ -42,7 +42,7 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
 
 
 def _helped(loop: TeamLoop, device: Device) -> TeamLoop:
-    """The same with helpers, on a CPU with cores to spare, where that is estimated faster."""
+    """Return the same with helpers, on a CPU with cores to spare, where that is estimated faster."""
     if not may_have_helpers(loop, device):
         return loop
     alone = team_seconds(loop, device)
@@ -66,9 +66,9 @@ def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:
 
 
 def _spread(single: TeamLoop, device: Device) -> TeamLoop | None:
-    """A single team over the blocks that it is estimated fastest on, one for each multiprocessor at most; ``None``
-    where that is one block, on a CPU, where no block may wait for another, and where threads add to the same places, in
-    whatever order.
+    """Return a single team over the blocks that it is estimated fastest on, one for each multiprocessor at most;
+    ``None`` where that is one block, on a CPU, where no block may wait for another, and where threads add to the same
+    places, in whatever order.
     """
     waits = not device.target.lanes_are_vectors and device.blocks_may_wait
     if not waits or any(sweep.adds for group in barrier_groups(single) for sweep in group):

@@ -15,8 +15,8 @@ _TRUTH = TensorType("pred", ())
 
 
 def with_tests_last(graph: Graph, loop: int) -> Graph:
-    """The graph with the test of the ``while`` node ``loop`` at the end of each step, and once before the first, if
-    nothing says how many steps there are.
+    """Return the graph with the test of the ``while`` node ``loop`` at the end of each step, and once before the first,
+    if nothing says how many steps there are.
     """
     node = graph[loop]
     if "trip_count" in node.attributes or is_tested_last(node):
@@ -29,7 +29,7 @@ def with_tests_last(graph: Graph, loop: int) -> Graph:
 
 
 def is_tested_last(node: Node) -> bool:
-    """Whether a ``while`` goes on by a truth that it carries."""
+    """Return whether a ``while`` goes on by a truth that it carries."""
     test = node.graphs["condition"]
     return test.results[0] in test.parameters
 
@@ -45,7 +45,7 @@ def _loop(builder: Builder, node: Node, operands: Sequence[int]) -> int:
 
 
 def _tested(builder: Builder, test: Graph, values: Sequence[int], *, made_by_xla: bool) -> int:
-    """The test of a loop's carried values, which are in ``builder``."""
+    """Return the test of a loop's carried values, which are in ``builder``."""
     ids = dict(zip(test.parameters, values, strict=True))
     for n in test.nodes:
         if n.id not in ids:

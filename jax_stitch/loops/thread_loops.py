@@ -64,7 +64,9 @@ class ThreadLoops(Struct, frozen=True):
 
 
 def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
-    """A pattern for every loop of ``graph`` (and those that join it) that is local to the rows of what it carries."""
+    """Return a pattern for every loop of ``graph`` (and those that join it) that is local to the rows of what it
+    carries.
+    """
     opened = open_loops(graph)
     refused = dict(opened.refused)
     groups: list[_Group] = []
@@ -96,7 +98,7 @@ def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
 
 
 def _terms(graph: Graph, i: int) -> int:
-    """The multiplications of one element, if of a long product."""
+    """Return the multiplications of one element, if of a long product."""
     node = graph[i]
     steps = step_count(graph, node.id) if node.op == "dot" else 0
     return steps if steps >= LONG else 0
@@ -124,7 +126,7 @@ class _Group:
         between: frozenset[int] = frozenset(),
         rows: int | None = None,
     ) -> _Group:
-        """The loops under the finest split that they are local under (or that has ``rows``)."""
+        """Return the loops under the finest split that they are local under (or that has ``rows``)."""
         reason: NotStitched | None = None
         for count, bindings in splits(opened, loops):
             if rows is not None and count != rows:
@@ -144,7 +146,7 @@ class _Group:
         return Walker(self.opened, self.loops, inside, len(self.graph), self.rows, self.bindings, most)
 
     def _check_products(self) -> None:
-        """Refuses before elements are followed, which takes long, what ``_check`` would refuse for its products."""
+        """Refuse before elements are followed, which takes long, what ``_check`` would refuse for its products."""
         if not self.device.target.lanes_are_vectors:
             return
         graph, outer = self.opened.graph, len(self.graph)
@@ -189,7 +191,7 @@ class _Group:
         return frozenset(single | {u for w in self.whiles - single for u in graph.users[w]})
 
     def joined(self, other: _Group) -> _Group | None:
-        """Both groups as one, where they can follow one another in the same threads."""
+        """Return both groups as one, where they can follow one another in the same threads."""
         rows = sorted({self.rows, other.rows}, reverse=True)
         if len(rows) > 1 and rows[0] > FEW:
             return None
@@ -208,7 +210,7 @@ class _Group:
         return None
 
     def _can_hold(self, i: int) -> bool:
-        """Whether a thread could compute a node."""
+        """Return whether a thread could compute a node."""
         node = self.graph[i]
         if node.op == "get-tuple-element":
             return self.graph[node.operands[0]].op == "reduce" and self._can_hold(node.operands[0])
@@ -219,7 +221,7 @@ class _Group:
         )
 
     def pattern(self, taken: Sequence[frozenset[int]]) -> Pattern:
-        """The pattern of the loops and of all around them that the same threads can do; ``taken`` are other
+        """Return the pattern of the loops and of all around them that the same threads can do; ``taken`` are other
         patterns' nodes.
         """
         reach = Reach(self.graph, taken)
@@ -242,7 +244,7 @@ class _Group:
         raise NotStitched("a loop whose results are used in ways that its rows cannot write")
 
     def _formed(self, members: set[int], reach: Reach) -> Pattern:
-        """The pattern of exactly these nodes."""
+        """Return the pattern of exactly these nodes."""
         if reach.convex_part(members) != members:
             raise NotStitched("a loop that others wait for and that waits for them")
         walker = self._walker(members)
@@ -292,7 +294,7 @@ class _Group:
         }
 
     def _later(self, members: Collection[int], others: Collection[int], reach: Reach) -> set[int]:
-        """Nodes that need what the loops leave and nothing else that comes after them."""
+        """Return nodes that need what the loops leave and nothing else that comes after them."""
         later: set[int] = set()
         after = {i for w in self.whiles for i in reach.after(w)}
         for i in sorted(after):
@@ -303,7 +305,7 @@ class _Group:
         return later
 
     def _outputs(self, members: set[int], own: Collection[int], reach: Reach) -> tuple[set[int], set[int]] | None:
-        """The members less those whose values are read outside though the rows cannot write them."""
+        """Return the members less those whose values are read outside though the rows cannot write them."""
         while True:
             walker = self._walker(members)
             walker.check_loops()
@@ -316,7 +318,7 @@ class _Group:
             members = members - bad - {i for b in bad for i in reach.after(b) if i not in own}
 
     def _earlier(self, members: Collection[int], others: Collection[int]) -> set[int]:
-        """Nodes that only members read, and that rows make for themselves at little or no cost."""
+        """Return nodes that only members read, and that rows make for themselves at little or no cost."""
         graph, inside, results = self.graph, set(members), self.graph.result_set
         cost: dict[int, int] = {}
         for node in graph.nodes:

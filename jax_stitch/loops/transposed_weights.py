@@ -21,7 +21,9 @@ _SIDES = "lhs", "rhs"
 
 
 def with_transposed_weights(graph: Graph, loop: int) -> Graph:
-    """The graph with the arrays transposed that the ``while`` node ``loop`` only multiplies by, along their rows."""
+    """Return the graph with the arrays transposed that the ``while`` node ``loop`` only multiplies by, along their
+    rows.
+    """
     node = graph[loop]
     if (node.attributes.get("trip_count") or 0) < LEAST_TRIPS:
         return graph
@@ -36,7 +38,7 @@ def with_transposed_weights(graph: Graph, loop: int) -> Graph:
 
 
 def _is_along_rows(loop: Node, number: int) -> bool:
-    """Whether a matrix that a loop carries unchanged is read only by products that sum along its rows."""
+    """Return whether a matrix that a loop carries unchanged is read only by products that sum along its rows."""
     body, condition = loop.graphs["body"], loop.graphs["condition"]
     parameter = body.parameters[number]
     if body.results[number] != parameter or condition.users[condition.parameters[number]]:
@@ -63,7 +65,7 @@ def _columns(body: Graph, matrix: int) -> int:
 
 
 def _loop(builder: Builder, node: Node, operands: tuple[int, ...], numbers: list[int]) -> int:
-    """The loop with the transposed arrays after all that it carries."""
+    """Return the loop with the transposed arrays after all that it carries."""
     assert isinstance(node.type, TupleType)
     transposed = {k: _transposed_type(node.graphs["body"], k) for k in numbers}
     plain = replace(node, kernel="")
@@ -79,7 +81,7 @@ def _transposed_type(body: Graph, number: int) -> TensorType:
 
 
 def _called(old: Graph, transposed: Mapping[int, TensorType], is_body: bool) -> Graph:
-    """The body or condition with parameters for the transposed arrays, which products read in their stead."""
+    """Return the body or condition with parameters for the transposed arrays, which products read in their stead."""
     builder = Builder(old.name)
     ids = {p: builder.parameter(old[p].type, old[p].name, old[p].source) for p in old.parameters}
     instead = {old.parameters[k]: builder.parameter(t) for k, t in transposed.items()}

@@ -15,7 +15,7 @@ from jax_stitch.util.user_errors import WrongArgument
 
 @functools.cache
 def _options_of_jit() -> tuple[str, ...]:
-    """The options that this version of ``jax.jit`` has."""
+    """Return the options that this version of ``jax.jit`` has."""
     return tuple(inspect.signature(jax.jit).parameters)[1:]
 
 

@@ -25,7 +25,8 @@ class Mode(StrEnum):
 
 
 def mode_for(asked: str | None) -> Mode:
-    """The mode of a function that asks for one, or for none. ``ValueError`` for what is no mode, also in the variable.
+    """Return the mode of a function that asks for one, or for none. ``ValueError`` for what is no mode, also in the
+    variable.
 
     The variable is read now: at import, for a decorated function of a module.
     """

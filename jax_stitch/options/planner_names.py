@@ -26,7 +26,7 @@ class UnknownPlannerError(UserError, ValueError):
 
 
 def planner_name(text: str) -> PlannerName:
-    """The planner of that name; raises ``UnknownPlannerError``."""
+    """Return the planner of that name; raises ``UnknownPlannerError``."""
     try:
         return PlannerName(text)
     except ValueError:

@@ -36,7 +36,7 @@ class Verdict(Struct, frozen=True):
 
 
 def is_decided() -> bool:
-    """Whether the verdict is known without running anything."""
+    """Return whether the verdict is known without running anything."""
     return here().tested or _known() is not None
 
 

@@ -140,7 +140,7 @@ class Later:
 
 
 def _is_decided() -> bool:
-    """Whether nothing has to be run to know what there is on this JAX."""
+    """Return whether nothing has to be run to know what there is on this JAX."""
     return bool(obstacle_of("stitch_jit")) or canary.is_decided()
 
 

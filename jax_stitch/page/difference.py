@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def difference_page(diff: PlanDiff, seconds: float = EXPLAINING) -> str:
-    """The HTML text of a page of two plans."""
+    """Return the HTML text of a page of two plans."""
     data = payload(diff.left, seconds)
     data["function"] = f"{diff.left.function}: {diff.names[0]} and {diff.names[1]}"
     data["verdict"] = diff.verdict()
@@ -56,7 +56,7 @@ def _totals(diff: PlanDiff, side: int) -> dict[str, Any]:
 
 
 def _moved(diff: PlanDiff) -> Program:
-    """The second plan's stitched program over the first one's operations."""
+    """Return the second plan's stitched program over the first one's operations."""
     program, count = diff.right.program.after, len(diff.left.program.operations)
     kernel_of = [NOWHERE] * count
     moved, taken = [0.0] * count, [0.0] * count

@@ -32,7 +32,7 @@ class Group:
 
 
 def folded(operations: Sequence[Operation], drawn: Sequence[int]) -> list[Group]:
-    """The operations that are ``drawn``, in groups, by their first members."""
+    """Return the operations that are ``drawn``, in groups, by their first members."""
     normal = _normalised({operations[i].scope for i in drawn})
     seen: Counter[_Key] = Counter()
     keys: dict[int, tuple[_Key, _Key]] = {}
@@ -75,7 +75,7 @@ def _key(operation: Operation, normal: Mapping[str, tuple[str, _Key]], seen: Cou
 
 
 def _normalised(scopes: set[str]) -> dict[str, tuple[str, _Key]]:
-    """Each scope without the numbers of its layers, and these numbers."""
+    """Return each scope without the numbers of its layers, and these numbers."""
     numbers: dict[tuple[str, str], set[str]] = defaultdict(set)
     for scope in scopes:
         for prefix, component, digits in _components(scope):

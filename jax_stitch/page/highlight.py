@@ -24,7 +24,7 @@ STYLES = {
 
 
 def highlight(source: str) -> str:
-    """The text of a kernel as HTML."""
+    """Return the text of a kernel as HTML."""
     parts: list[str] = []
     end = 0
     for match in TOKEN.finditer(source):

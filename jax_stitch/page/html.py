@@ -32,12 +32,12 @@ EXPLAINING = 6.0
 
 
 def page(plan: Plan, seconds: float = EXPLAINING) -> str:
-    """The HTML text of a plan's page."""
+    """Return the HTML text of a plan's page."""
     return assembled(f"{plan.function} on {plan.device.name}", payload(plan, seconds), summary(plan))
 
 
 def assembled(title: str, data: Mapping[str, Any], summarised: str) -> str:
-    """One file of a title, the script's data, and HTML that is shown where no script runs."""
+    """Return one file of a title, the script's data, and HTML that is shown where no script runs."""
     script = _script()
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -62,7 +62,7 @@ def packed(data: Mapping[str, Any]) -> str:
 
 
 def unpacked(html: str) -> Any:
-    """The data of a page."""
+    """Return the data of a page."""
     text = html.split('id="data">', 1)[1].split("<", 1)[0]
     return json.loads(gzip.decompress(base64.b64decode(text)))
 

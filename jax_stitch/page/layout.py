@@ -52,7 +52,7 @@ def layered(count: int, edges: Sequence[tuple[int, int]]) -> Places:
 
 
 def _ranks(count: int, reads: Sequence[Sequence[int]], users: Sequence[Sequence[int]]) -> list[int]:
-    """The longest way from above; what has more users than operands hangs as low as these allow."""
+    """Return the longest way from above; what has more users than operands hangs as low as these allow."""
     rank = [0] * count
     for i in range(count):
         rank[i] = max((rank[o] + 1 for o in reads[i]), default=0)
@@ -63,7 +63,7 @@ def _ranks(count: int, reads: Sequence[Sequence[int]], users: Sequence[Sequence[
 
 
 def _wanted(i: int, near: Sequence[int], x: Sequence[float], rank: Sequence[int]) -> float:
-    """The middle of a node's neighbours, the nearer the more."""
+    """Return the middle of a node's neighbours, the nearer the more."""
     if not near:
         return x[i]
     weights = [1.0 / abs(rank[o] - rank[i]) if rank[o] != rank[i] else 1.0 for o in near]
@@ -71,7 +71,7 @@ def _wanted(i: int, near: Sequence[int], x: Sequence[float], rank: Sequence[int]
 
 
 def _place(row: list[int], wanted: Sequence[float], x: list[float], reorder: bool) -> None:
-    """Puts a row's nodes as near to where they want to be as their order and width allow (isotonic regression)."""
+    """Put a row's nodes as near to where they want to be as their order and width allow (isotonic regression)."""
     want = dict(zip(row, wanted, strict=True))
     if reorder:
         row.sort(key=lambda i: want[i])

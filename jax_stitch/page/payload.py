@@ -37,7 +37,7 @@ class _Strings:
 
 
 def payload(plan: Plan, seconds: float) -> dict[str, Any]:
-    """All that the page shows of a plan. Candidates that lost are judged as long as ``seconds`` suffice."""
+    """Return all that the page shows of a plan. Candidates that lost are judged as long as ``seconds`` suffice."""
     program = plan.program
     strings = _Strings()
     number = drawn_numbers(program)
@@ -81,7 +81,7 @@ def payload(plan: Plan, seconds: float) -> dict[str, Any]:
 
 
 def drawn_numbers(program: PlannedProgram) -> dict[int, int]:
-    """The operations that are drawn, in order, with their numbers on the page."""
+    """Return the operations that are drawn, in order, with their numbers on the page."""
     return {i: n for n, i in enumerate(_drawn(program.operations))}
 
 
@@ -105,7 +105,7 @@ def _origin(operations: Sequence[Operation], i: int) -> int:
 def _columns(
     program: PlannedProgram, drawn: Sequence[int], number: Mapping[int, int], strings: _Strings
 ) -> dict[str, Any]:
-    """The operations that are drawn, one list for each attribute."""
+    """Return the operations that are drawn, one list for each attribute."""
     operations = program.operations
     own = [operations[i] for i in drawn]
     files = {name: n for n, name in enumerate(files_of(program))}
@@ -133,7 +133,7 @@ def _columns(
 
 
 def _groups(operations: Sequence[Operation], drawn: Sequence[int], number: Mapping[int, int]) -> dict[str, Any] | None:
-    """The drawing with repeated layers folded; None where there is little to fold."""
+    """Return the drawing with repeated layers folded; None where there is little to fold."""
     if len(drawn) < WORTH_FOLDING:
         return None
     groups = folded(operations, drawn)
@@ -160,7 +160,7 @@ def _groups(operations: Sequence[Operation], drawn: Sequence[int], number: Mappi
 
 
 def program_columns(name: str, program: Program, number: Mapping[int, int]) -> dict[str, Any]:
-    """A program's kernels, and the one of each operation that is drawn."""
+    """Return a program's kernels, and the one of each operation that is drawn."""
     own = {number[i]: k for i, k in enumerate(program.kernel_of) if k != NOWHERE and i in number}
     shown = [[number[i] for i in k.members if i in number] for k in program.kernels]
     return {
@@ -190,7 +190,7 @@ def _kernel(kernel: ProgramKernel, members: Sequence[int]) -> dict[str, Any]:
 
 
 def with_details(kernels: Sequence[dict[str, Any]], plans: Sequence[KernelPlan], strings: Callable[[str], int]) -> None:
-    """Adds to the first kernels, which are stitched, what is known of them alone."""
+    """Add to the first kernels, which are stitched, what is known of them alone."""
     for kernel, plan in zip(kernels, plans, strict=False):
         kernel |= _details(plan, strings)
 
@@ -256,7 +256,7 @@ def _candidates(plan: Plan, program: PlannedProgram, seconds: float) -> dict[int
 
 
 def _main(program: PlannedProgram, members: Iterable[int]) -> str:
-    """The name of the operation that moves most of a kernel's bytes."""
+    """Return the name of the operation that moves most of a kernel's bytes."""
     main = max(members, key=lambda i: program.after.op_bytes[i], default=None)
     return "" if main is None else program.operations[main].name.partition("#")[0]
 

@@ -19,7 +19,7 @@ MOST = 250
 
 
 def traffic_picture(plan: Plan) -> str:
-    """Both programs as bars of the same scale, a rectangle for each kernel as wide as its bytes.
+    """Return both programs as bars of the same scale, a rectangle for each kernel as wide as its bytes.
 
     The bound is a line across them.
     """
@@ -61,7 +61,7 @@ def _kind(kernel: KernelTraffic, stitched: bool) -> str:
 
 
 def _thickest(traffic: Traffic) -> list[KernelTraffic]:
-    """The kernels that move most, in the order of the program; all others as one."""
+    """Return the kernels that move most, in the order of the program; all others as one."""
     kernels = traffic.kernels
     if len(kernels) <= MOST:
         return list(kernels)

@@ -18,7 +18,7 @@ LONGEST = 400
 
 
 def files_of(program: PlannedProgram) -> list[str]:
-    """The files of the program's lines, those that take longest first."""
+    """Return the files of the program's lines, those that take longest first."""
     spent: dict[str, float] = defaultdict(float)
     for i, operation in enumerate(program.operations):
         file, _ = place_of(operation.source)
@@ -51,7 +51,7 @@ def _excerpt(file: str, name: str, computed: Collection[int]) -> dict[str, Any]:
 
 
 def _short_names(files: Sequence[str]) -> dict[str, str]:
-    """The end of each path, as long as it takes to tell them apart."""
+    """Return the end of each path, as long as it takes to tell them apart."""
     names: dict[str, str] = {}
     for file in files:
         parts = PurePath(file).parts

@@ -19,7 +19,7 @@ MOST = 12
 
 
 def summary(plan: Plan) -> str:
-    """A heading, what is gained, the figures, and the kernels that take longest."""
+    """Return a heading, what is gained, the figures, and the kernels that take longest."""
     parts = [
         f"<h3>{escape(plan.function)} <small>on {escape(str(plan.device))}</small></h3>",
         f"<p>{escape(plan.verdict())}</p>",
@@ -53,7 +53,7 @@ def summary(plan: Plan) -> str:
 
 
 def kernel_summary(kernel: KernelPlan) -> str:
-    """A stitched kernel: its figures, what its time is predicted from, and its source, folded."""
+    """Return a stitched kernel: its figures, what its time is predicted from, and its source, folded."""
     rows = [
         ("blocks x threads", str(kernel.launch)),
         ("launches", f"{kernel.launches:,}"),
@@ -73,7 +73,7 @@ def kernel_summary(kernel: KernelPlan) -> str:
 
 
 def comparison_summary(comparison: Comparison) -> str:
-    """A comparison: how much faster, the figures, and whether the results agree."""
+    """Return a comparison: how much faster, the figures, and whether the results agree."""
     ratio = comparison.speedup
     faster = f"{ratio:.2f} times as fast as jax.jit" if ratio > 1.02 else "no faster than jax.jit"
     if ratio < 0.98:
@@ -90,7 +90,7 @@ def comparison_summary(comparison: Comparison) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """An HTML table of texts; the columns in ``numbers`` are aligned to the right."""
+    """Return an HTML table of texts; the columns in ``numbers`` are aligned to the right."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
         styles = (' style="text-align:right"' if i in numbers else ' style="text-align:left"' for i in range(len(row)))

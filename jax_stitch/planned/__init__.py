@@ -22,7 +22,7 @@ __all__ = ["NOWHERE", "Operation", "PlannedProgram", "Program", "ProgramKernel",
 
 
 def planned(plan: Plan) -> PlannedProgram:
-    """The operations of a plan's program under both programs' kernels; none where its HLO cannot be read."""
+    """Return the operations of a plan's program under both programs' kernels; none where its HLO cannot be read."""
     if not plan.hlo:
         nothing = Program((), (), (), (), ())
         return PlannedProgram((), nothing, nothing, ())

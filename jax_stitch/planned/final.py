@@ -51,7 +51,7 @@ class FinalKernels:
     """The places of the analysed program's instructions."""
 
     def recognise(self, operations: Sequence[Operation], kernels: Collection[str]) -> Recognised:
-        """Which of ``kernels`` compute which operations."""
+        """Return which of ``kernels`` compute which operations."""
         of: dict[int, tuple[str, ...]] = {}
         unnamed: dict[tuple[str, int, str, str], list[int]] = defaultdict(list)
         lines: dict[tuple[str, int, str], list[int]] = defaultdict(list)
@@ -79,8 +79,8 @@ class FinalKernels:
 
 
 def _in_turn(operations: Sequence[int], kernels: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Kernels for operations of one place: all of them for the only one; the tensors of an optimizer have one place,
-    and are taken one after the other.
+    """Return kernels for operations of one place: all of them for the only one; the tensors of an optimizer have one
+    place, and are taken one after the other.
     """
     if not kernels:
         return {}
@@ -168,7 +168,7 @@ def _arrays(shape: Shape) -> Iterator[ArrayShape]:
 
 
 def stem(name: str) -> str:
-    """An instruction's name before XLA copied it into fusions: ``mul.40.7.clone.1`` is ``mul.40``."""
+    """Return an instruction's name before XLA copied it into fusions: ``mul.40.7.clone.1`` is ``mul.40``."""
     match = _NAMED.match(_CLONES.sub("", name))
     return match.group() if match else name
 

@@ -98,7 +98,7 @@ class Program:
 
     @cached_property
     def inside(self) -> tuple[frozenset[int], ...]:
-        """The operations of each kernel."""
+        """Return the operations of each kernel."""
         return tuple(frozenset(k.members) for k in self.kernels)
 
     @property

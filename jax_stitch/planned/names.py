@@ -20,7 +20,9 @@ _SHOWN = 2
 
 
 def title(members: Sequence[tuple[Operation, float]], fallback: str) -> str:
-    """A kernel's name; ``members`` are its operations with their weights, ``fallback`` is for no known origin."""
+    """Return a kernel's name; ``members`` are its operations with their weights, ``fallback`` is for no known
+    origin.
+    """
     where = _lines(members)
     what = _what(members) or fallback
     directions = {is_backward(o.scope) for o, _ in members if o.scope}
@@ -29,12 +31,12 @@ def title(members: Sequence[tuple[Operation, float]], fallback: str) -> str:
 
 
 def is_backward(scope: str) -> bool:
-    """Whether JAX's transposition made the operation, as it does for gradients."""
+    """Return whether JAX's transposition made the operation, as it does for gradients."""
     return "transpose(" in scope
 
 
 def scopes_of(scope: str) -> tuple[str, ...]:
-    """The user's scopes, outermost first, without what JAX's transformations and its own functions wrote."""
+    """Return the user's scopes, outermost first, without what JAX's transformations and its own functions wrote."""
     scopes: list[str] = []
     for component in _components(scope):
         while wrapped := _WRAPPED.match(component):
@@ -47,7 +49,9 @@ def scopes_of(scope: str) -> tuple[str, ...]:
 
 
 def inner_function(scope: str) -> str:
-    """The function of a library that an operation is in, with what is around it, as ``.../jit(_take)``; or empty."""
+    """Return the function of a library that an operation is in, with what is around it, as ``.../jit(_take)``; or
+    empty.
+    """
     components = _components(scope)
     for n, component in enumerate(components):
         inner = component
@@ -59,7 +63,7 @@ def inner_function(scope: str) -> str:
 
 
 def _components(scope: str) -> list[str]:
-    """A path split at slashes outside parentheses: a named scope may hold a slash, and JAX wraps whole paths."""
+    """Return a path split at slashes outside parentheses: a named scope may hold a slash, and JAX wraps whole paths."""
     components, depth, start = [], 0, 0
     for n, c in enumerate(scope):
         depth += (c == "(") - (c == ")")
@@ -109,7 +113,7 @@ def place_of(source: str) -> tuple[str, int]:
 
 
 def _function_at(source: str) -> str:
-    """The function around a line, where its file can be read."""
+    """Return the function around a line, where its file can be read."""
     file, line = place_of(source)
     inside = [(start, name) for start, end, name in _functions(file) if start <= line <= end] if file else []
     return max(inside)[1] if inside else ""

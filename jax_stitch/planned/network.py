@@ -51,7 +51,7 @@ KINDS = ("operations", "kernels", "xla_kernels")
 
 
 def network(plan: Plan, of: str) -> networkx.DiGraph:
-    """The graph of a plan. Raises ``ValueError`` for another kind than ``KINDS``."""
+    """Return the graph of a plan. Raises ``ValueError`` for another kind than ``KINDS``."""
     if of not in KINDS:
         raise WrongOption(f"to_networkx(of={of!r}): there are graphs of {', '.join(map(repr, KINDS))}")
     graph = networkx.DiGraph(
@@ -75,7 +75,7 @@ def network(plan: Plan, of: str) -> networkx.DiGraph:
 
 
 def names_of(kernels: Sequence[ProgramKernel]) -> list[str]:
-    """A name for each kernel that no other has."""
+    """Return a name for each kernel that no other has."""
     count: Counter[str] = Counter()
     names: list[str] = []
     for kernel in kernels:
@@ -123,7 +123,7 @@ def _name(names: Sequence[str], kernel: int) -> str | None:
 
 
 def _is_through_memory(program: PlannedProgram, side: Program, producer: int, consumer: int) -> bool:
-    """Whether a kernel reads what another one, or the caller, has written."""
+    """Return whether a kernel reads what another one, or the caller, has written."""
     reader = side.kernel_of[consumer]
     if reader == NOWHERE or (side.kernel_of[producer] == NOWHERE and program.operations[producer].op != "parameter"):
         return False

@@ -31,7 +31,7 @@ class Listing:
 
 
 def listing_of(graph: Graph) -> Listing:
-    """All operations, those of a loop's body right after the loop."""
+    """Return all operations, those of a loop's body right after the loop."""
     lister = _Lister()
     results = lister.add(graph, parent=NOWHERE, trips=1, arguments=None)
     return Listing(tuple(lister.operations), tuple(lister.computations), tuple(results))
@@ -44,7 +44,7 @@ class _Lister:
         self._names: dict[str, int] = {}
 
     def add(self, graph: Graph, parent: int, trips: int, arguments: list[int] | None) -> list[int]:
-        """The operations of a graph; ``arguments`` stand for its parameters. Returns those of its results."""
+        """Return the operations of a graph; ``arguments`` stand for its parameters. Returns those of its results."""
         here: dict[int, int] = {} if arguments is None else dict(zip(graph.parameters, arguments, strict=True))
         results = graph.result_set if arguments is None else frozenset[int]()
         self.computations.append((graph, here))

@@ -32,8 +32,8 @@ class Accesses:
 
 
 def accesses(operations: Sequence[Operation], kernel_of: Sequence[int], kernels: Sequence[ProgramKernel]) -> Accesses:
-    """Each value is read once by a kernel, by the first operation that needs it, and written once. What a kernel
-    computes itself, though it has the colour of another, it does not read.
+    """Return the bytes that operations move: a kernel reads each value once, by the first operation that needs it, and
+    writes it once. It does not read what it computes itself, even if that has the colour of another kernel.
     """
     launches = [k.launches for k in kernels]
     inside = [frozenset(k.members) for k in kernels]
@@ -117,7 +117,7 @@ def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffi
 def after(
     operations: Sequence[Operation], results: Sequence[int], plan: Plan, xla: Program, final: FinalKernels
 ) -> Program:
-    """The stitched program: the plan's kernels, and what they leave of XLA's; ``results`` are the program's."""
+    """Return the stitched program: the plan's kernels, and what they leave of XLA's; ``results`` are the program's."""
     plans, device, traffic = plan.kernels, plan.device, plan.stitched_traffic
     # A rewriting names what it makes of a product after it: the product itself is where the plan says.
     left_out = {(b.instruction, b.op) for b in plan.boundaries}
@@ -164,7 +164,7 @@ def _rest(
     partial: Sequence[int],
     device: Device,
 ) -> list[ProgramKernel]:
-    """The kernels, of which stitching took a part of some: with what the rest of these moves."""
+    """Return the kernels, of which stitching took a part of some: with what the rest of these moves."""
     counted = list(kernels)
     weights = accesses(operations, kernel_of, kernels).weights if partial else ()
     for n in partial:
@@ -179,7 +179,9 @@ def _rest(
 def _taken(
     operations: Sequence[Operation], plans: Sequence[KernelPlan], outside: Collection[int]
 ) -> tuple[list[int], list[list[int]]]:
-    """The stitched kernel of each operation, and all operations of each: those of a whole loop's body are in it."""
+    """Return the stitched kernel of each operation, and all operations of each: those of a whole loop's body are in
+    it.
+    """
     by_name: dict[str, list[int]] = defaultdict(list)
     for i, operation in enumerate(operations):
         by_name[operation.name.partition("#")[0]].append(i)
@@ -208,7 +210,7 @@ def _taken(
 def _absorb(
     operations: Sequence[Operation], plans: Sequence[KernelPlan], kernel_of: list[int], members: Sequence[list[int]]
 ) -> None:
-    """Gives operations that only stitched kernels need, which compute them for themselves, to these: XLA has no kernel
+    """Give operations that only stitched kernels need, which compute them for themselves, to these: XLA has no kernel
     for them any more.
     """
     copied: dict[str, set[int]] = defaultdict(set)
@@ -245,8 +247,8 @@ def _add_silent(
     kernel_of: Sequence[int],
     replaced: Sequence[list[int]],
 ) -> None:
-    """Counts kernels of XLA that are no operation's among those that are gone, where all that they serve is: copies of
-    a loop's carry, a loop's condition, the steps that XLA does a scan in, which have no name of it.
+    """Count kernels of XLA that are no operation's among those that are gone, where all that they serve is: copies of a
+    loop's carry, a loop's condition, the steps that XLA does a scan in, which have no name of it.
     """
     made: dict[str, list[int]] = defaultdict(list)
     """For what makes a result of XLA's program, the stitched kernels that make these results."""
@@ -293,7 +295,7 @@ def _finished(
     kernels: Sequence[ProgramKernel],
     kernel_of: Sequence[int],
 ) -> Program:
-    """Kernels with their names, and each one's bytes spread over its operations."""
+    """Return kernels with their names, and each one's bytes spread over its operations."""
     traffic = accesses(operations, kernel_of, kernels)
     moved, taken = [0.0] * len(operations), [0.0] * len(operations)
     named: list[ProgramKernel] = []
@@ -313,14 +315,14 @@ def _finished(
 
 
 def _shares(weights: Sequence[float]) -> list[float]:
-    """Parts of one; equal ones where there is nothing to go by."""
+    """Return parts of one; equal ones where there is nothing to go by."""
     total = sum(weights)
     return [w / total if total else 1 / len(weights) for w in weights]
 
 
 def _predicted(moved: int, flops: int, launches: int, library: bool, device: Device) -> float:
-    """Seconds of a kernel that nothing is known of but its bytes: V / B(V) and a launch; of a library's besides at
-    least its arithmetic at the device's peak.
+    """Return seconds of a kernel that nothing is known of but its bytes: V / B(V) and a launch; of a library's besides
+    at least its arithmetic at the device's peak.
     """
     known = constants_of(device)
     each = moved / max(1, launches)

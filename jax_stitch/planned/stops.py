@@ -27,7 +27,7 @@ class KernelStop:
 
 
 def kernel_stops(program: PlannedProgram, device: Device, seconds: float) -> Iterator[KernelStop]:
-    """One for each pair of kernels of which one reads the other's results; as many as ``seconds`` suffice for."""
+    """Yield one for each pair of kernels of which one reads the other's results; as many as ``seconds`` suffice for."""
     end = time.perf_counter() + seconds
     before, after = program.before, program.after
     inside = {k.name: frozenset(k.members) for k in before.kernels}

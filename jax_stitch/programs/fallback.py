@@ -36,7 +36,7 @@ class StitchWarning(UserWarning):
 
 
 def reason_of(failure: Exception, origin: Request) -> str:
-    """Why a function could not be stitched, for ``warn``; raises that if the function is strict."""
+    """Return why a function could not be stitched, for ``warn``; raises that if the function is strict."""
     if isinstance(failure, UnstitchableError):
         raise failure
     if isinstance(failure, (Unstitchable, CaptureError)):
@@ -61,7 +61,9 @@ def reason_of(failure: Exception, origin: Request) -> str:
 
 
 def is_internal(failure: Exception) -> bool:
-    """Whether a failure is a defect of JAX Stitch, and not something that it does not do or that the machine lacks."""
+    """Return whether a failure is a defect of JAX Stitch, and not something that it does not do or that the machine
+    lacks.
+    """
     unsupported = (Unstitchable, UnstitchableError, CaptureError, StitchWarning)
     missing = (CompilerMissing, CompilerTrouble, NvrtcMissing)
     no_room = _has_errno(failure, (*_NOWHERE_TO_WRITE, *_MACHINE_IS_FULL))
@@ -97,7 +99,7 @@ def _has_errno(failure: Exception, codes: Collection[int]) -> bool:
 
 @contextmanager
 def warnings_held() -> Iterator[list[tuple[Request, str]]]:
-    """Keeps back what ``warn`` is called with on this thread, for later or never."""
+    """Keep back what ``warn`` is called with on this thread, for later or never."""
     held: list[tuple[Request, str]] = []
     token = _held.set(held)
     try:
@@ -107,7 +109,7 @@ def warnings_held() -> Iterator[list[tuple[Request, str]]]:
 
 
 def place_of(failure: Exception) -> str:
-    """The innermost of our own lines that a failure passed through."""
+    """Return the innermost of our own lines that a failure passed through."""
     ours = [f for f in traceback.extract_tb(failure.__traceback__) if Path(f.filename).is_relative_to(_PACKAGE)]
     return f" at {Path(ours[-1].filename).relative_to(_PACKAGE)}:{ours[-1].lineno}" if ours else ""
 

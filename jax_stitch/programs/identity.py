@@ -28,7 +28,8 @@ def entry_name(
     verify: Verify = Verify.OFF,
     sparing: bool = False,
 ) -> str:
-    """A hash of the program, what it is planned with, the devices that it runs on and is laid out for, all tools.
+    """Return a hash of the program, what it is planned with, the devices that it runs on and is laid out for, all
+    tools.
 
     Where times have decided, the driver too: they were of that one.
     """

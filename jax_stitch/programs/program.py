@@ -151,7 +151,9 @@ def _joined(tokens: Sequence[Any]) -> Any:
 
 
 def _after(before: dict[Any, Any], program: Sequence[Any]) -> dict[Any, Any]:
-    """A token for each effect, that waits for the program. No two are one value: XLA:CPU aborts where results are."""
+    """Return a token for each effect, that waits for the program. No two are one value: XLA:CPU aborts where results
+    are.
+    """
     joined = _joined(program)
     first, *others = before
     return {first: joined} | {effect: stablehlo.after_all([joined, before[effect]]) for effect in others}

@@ -17,7 +17,7 @@ _SOURCES = (".py", ".h", ".cc", ".json", ".toml", ".txtpb")
 
 @functools.cache
 def source() -> str:
-    """A hash of their contents: the same wherever they are installed."""
+    """Return a hash of their contents: the same wherever they are installed."""
     digest = hashlib.sha256()
     for path in sorted(entry.path for entry in _files()):
         content = _content(path)
@@ -28,7 +28,8 @@ def source() -> str:
 
 @functools.cache
 def stamp() -> str:
-    """A hash of their sizes and times, without reading them: for what each process asks for before its first result.
+    """Return a hash of their sizes and times, without reading them: for what each process asks for before its first
+    result.
 
     Files that an installer has given a time from before there was this package are read: all releases have that time.
     """

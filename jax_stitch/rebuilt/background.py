@@ -37,7 +37,7 @@ class Job(Protocol):
     """Something to do once."""
 
     def run(self) -> None:
-        """Does it. Raises nothing; ``Stopped`` may come at any call and has to pass through."""
+        """Do it. Raises nothing; ``Stopped`` may come at any call and has to pass through."""
 
     def abandon(self, forked: bool) -> None:
         """It will not be done: the process ends, or is a fork of the one that does it."""
@@ -48,7 +48,7 @@ class Stopped(BaseException):
 
 
 def submit(job: Job) -> None:
-    """Does a job after those submitted before, unless nobody else refers to it any more by then."""
+    """Do a job after those submitted before, unless nobody else refers to it any more by then."""
     global _thread
     if _stopping:
         job.abandon(forked=False)
@@ -67,7 +67,7 @@ def at_stop(interrupt: Callable[[], None]) -> None:
 
 
 def ending() -> bool:
-    """Whether the process is about to end: what failed then need not be told."""
+    """Return whether the process is about to end: what failed then need not be told."""
     if not _stopping:
         # From Python 3.12 on, threads cannot be started a while before anybody is told that this is the end.
         try:
@@ -91,7 +91,7 @@ def _work() -> None:
 
 
 def _stand_back() -> None:
-    """Lowers the priority of this thread, where a thread has one of its own."""
+    """Lower the priority of this thread, where a thread has one of its own."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def _stand_back() -> None:
 
 
 def _end_here(frame: FrameType) -> None:
-    """Raises ``Stopped``, but only in our own code, where no lock of JAX or of Python's library can be held halfway."""
+    """Raise ``Stopped``, but only in our own code, where no lock of JAX or of Python's library can be held halfway."""
     if frame.f_code.co_filename.startswith(_PACKAGE):
         raise Stopped
 
@@ -127,7 +127,7 @@ def _abandon_all(forked: bool) -> None:
 
 
 def _stop() -> None:
-    """Leaves the thread in no code that must not run while the process is taken down."""
+    """Leave the thread in no code that must not run while the process is taken down."""
     global _stopping
     _stopping = True
     stop()

@@ -59,7 +59,7 @@ def stop() -> None:
 
 
 def _prepared() -> ctypes.CDLL | None:
-    """The library, where there is one, knowing Python's functions."""
+    """Return the library, where there is one, knowing Python's functions."""
     global _library
     if _library is None:
         from jax_stitch.launch import native  # With JAX's own, which the first call of a function need not wait for.

@@ -45,7 +45,9 @@ class Call(Struct, frozen=True, eq=False):
 
     @property
     def scope(self) -> str:
-        """The named scope that its operation gets in JAX: that of the first launch, with the names of the next ones."""
+        """Return the named scope that its operation gets in JAX: that of the first launch, with the names of the next
+        ones.
+        """
         first, *others = (launch.scope for launch in self.launches)
         names = [scope.rpartition("/")[2] for scope in others[:_NAMED]]
         more = len(others) - len(names)

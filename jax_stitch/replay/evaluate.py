@@ -21,8 +21,8 @@ Function = Callable[[Sequence[Any]], list[Any]]
 
 
 def replay(stitched: StitchedGraph, callbacks: Sequence[Callable[..., Any]] = ()) -> Function:
-    """The function that a stitched graph computes: arrays of the parameters in, arrays of the results out; tokens are
-    neither. ``callbacks`` are the Python functions that it calls, by number.
+    """Return the function that a stitched graph computes: arrays of the parameters in, arrays of the results out;
+    tokens are neither. ``callbacks`` are the Python functions that it calls, by number.
 
     Nodes in no segment become the same operation in JAX; each segment is called once, when its inputs are there.
     Element types are exactly those of the HLO, whether or not x64 is enabled (optimized HLO has 64-bit values inside

@@ -29,11 +29,11 @@ class Launch(Struct, frozen=True, eq=False):
 
     @property
     def waits_for(self) -> tuple[int, ...]:
-        """All that has to be there before it runs."""
+        """Return all that has to be there before it runs."""
         return self.inputs + self.after
 
     def segment(self, run: Callable[[Sequence[Any]], Sequence[Any]]) -> Segment:
-        """The same with a function that runs it, in its scope."""
+        """Return the same with a function that runs it, in its scope."""
 
         def in_scope(arrays: Sequence[Any]) -> Sequence[Any]:
             import jax  # Whoever only plans has none.
@@ -57,7 +57,7 @@ class LaunchedGraph(Struct, frozen=True, eq=False):
     children: Mapping[tuple[int, str], LaunchedGraph] = field(default_factory=lambda: MappingProxyType({}))
 
     def run_by(self, run: Runner) -> StitchedGraph:
-        """The graph with ``run`` to run its launches."""
+        """Return the graph with ``run`` to run its launches."""
 
         def segment(launch: Launch) -> Segment:
             return launch.segment(lambda arrays: run(launch, arrays))

@@ -37,7 +37,7 @@ replayed: ContextVar[Collection[str] | None] = ContextVar("jax_stitch_replayed",
 
 
 def opcodes() -> Collection[str]:
-    """The opcodes that have rules."""
+    """Return the opcodes that have rules."""
     known = replayed.get()
     if known is None:
         from .rules import RULES  # With JAX, which a process that only plans does not import.
@@ -47,7 +47,7 @@ def opcodes() -> Collection[str]:
 
 
 def unsupported(graph: Graph) -> list[Unsupported]:
-    """The nodes of a graph, and of the computations it calls, that ``replay`` cannot rebuild."""
+    """Return the nodes of a graph, and of the computations it calls, that ``replay`` cannot rebuild."""
     return _unsupported(graph, opcodes())
 
 

@@ -18,7 +18,7 @@ class ReplayError(RuntimeError):
 
 
 def order(stitched: StitchedGraph) -> tuple[Step, ...]:
-    """The steps that the results and effects need, each after those it reads.
+    """Return the steps that the results and effects need, each after those it reads.
 
     Only what is needed runs: a node inside a segment is evaluated by itself only where something outside reads it and
     no segment returns it (a constant, say, that two kernels have each copied).

@@ -24,12 +24,12 @@ _LIBRARY = frozenset({"convolution", "custom-call", "fft"})
 
 
 def leaves_pooled_work(launched: LaunchedGraph) -> bool:
-    """Whether an operation that no kernel takes the place of is large enough, those in bodies included."""
+    """Return whether an operation that no kernel takes the place of is large enough, those in bodies included."""
     return any(_is_pooled(graph, node) for graph, node in _left(launched))
 
 
 def _left(launched: LaunchedGraph) -> Iterator[tuple[Graph, Node]]:
-    """The operations that are left to XLA, less those whose values nobody asks for."""
+    """Yield the operations that are left to XLA, less those whose values nobody asks for."""
     graph = launched.graph
     inputs_of = {i: launch.inputs for launch in launched.launches for i in launch.nodes}
     waiting, seen = list(graph.results), set[int]()

@@ -45,7 +45,7 @@ class Spent:
 def spent(
     stitched: StitchedGraph, homes: Mapping[int, int], *, may_wait: bool = False
 ) -> dict[Segment, tuple[Spent, ...]]:
-    """The inputs that segments may overwrite, also in loops and branches.
+    """Return the inputs that segments may overwrite, also in loops and branches.
 
     ``homes`` are the parameters that may be, by number, each with the result that takes its memory; each is then an
     array of its own. With ``may_wait``, on a host, segments can be told to wait for those that read such a parameter
@@ -120,11 +120,11 @@ class _Lives:
                 self._readers[root] = self._readers.get(root, 0) | at[number]
 
     def _returned_once(self, result: int) -> bool:
-        """Whether no other result has to be given the same value, which then is copied in any case."""
+        """Return whether no other result has to be given the same value, which then is copied in any case."""
         return self._results.count(self._results[result]) == 1
 
     def _first(self, result: int) -> int:
-        """The value in whose memory a result is made: what only goes on in it, changed in part."""
+        """Return the value in whose memory a result is made: what only goes on in it, changed in part."""
         graph, i = self._graph, self._results[result]
         while i not in self._made and graph[i].op in IN_PLACE:
             before = graph[i].operands[0]
@@ -135,7 +135,7 @@ class _Lives:
         return i
 
     def _root(self, i: int) -> int:
-        """The value in whose memory a value can be."""
+        """Return the value in whose memory a value can be."""
         while i not in self._made and self._graph[i].op in _VIEWS:
             i = self._graph[i].operands[0]
         return i
@@ -185,13 +185,13 @@ class _Lives:
         return tuple(v for v in values if v is not None)
 
     def _value(self, number: int) -> int | None:
-        """An array that is there once a step has run; None where it has none."""
+        """Return an array that is there once a step has run; None where it has none."""
         step = self._in_order[number]
         made = step.outputs[0] if isinstance(step, Segment) else step
         return made if isinstance(self._graph[made].type, TensorType) else None
 
     def _add_waits(self, own: int, others: Sequence[int]) -> None:
-        """Notes that a step waits for others, and with it all that wait for it."""
+        """Note that a step waits for others, and with it all that wait for it."""
         more = 0
         for s in others:
             more |= self._before[s] | 1 << s
@@ -206,7 +206,9 @@ class _Lives:
                 yield p
 
     def are_apart(self, a: int, b: int) -> bool:
-        """Whether two values are surely not the same array: parameters that are not, and what kernels have written."""
+        """Return whether two values are surely not the same array: parameters that are not, and what kernels have
+        written.
+        """
         a, b = self._root(a), self._root(b)
         if a in self._made or b in self._made:
             known = all(i in self._made or self._graph[i].op == "parameter" for i in (a, b))
@@ -216,7 +218,7 @@ class _Lives:
         return False
 
     def carries(self, loop: int, body: StitchedGraph) -> Apart:
-        """Whether two values that a loop carries are apart: they begin and go on as other arrays.
+        """Return whether two values that a loop carries are apart: they begin and go on as other arrays.
 
         XLA makes one of two that are equal, and the first iteration part of what is around it where there is but one.
         """

@@ -36,7 +36,7 @@ def rounded_otherwise(step: float, seed: Any) -> Iterator[None]:
 
 
 def rounded(graph: Graph, node: Node, value: Any) -> Any:
-    """A node's value, moved under ``rounded_otherwise``."""
+    """Return a node's value, moved under ``rounded_otherwise``."""
     moves = _moves.get()
     if moves is None or node.op not in ELEMENTWISE or not _is_float_array(node):
         return value
@@ -68,7 +68,7 @@ def reordered(node: Node, operands: Sequence[Any], dimensions: Sequence[int]) ->
 
 
 def is_reordered() -> bool:
-    """Whether operations take elements in another order now."""
+    """Return whether operations take elements in another order now."""
     return _moves.get() is not None
 
 

@@ -28,7 +28,7 @@ class Segment(Struct, frozen=True, eq=False):
 
     @property
     def waits_for(self) -> tuple[int, ...]:
-        """All that has to be there before it runs."""
+        """Return all that has to be there before it runs."""
         return self.inputs + self.after
 
 

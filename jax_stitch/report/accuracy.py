@@ -86,19 +86,21 @@ class LeafAgreement:
 
     @property
     def is_exact(self) -> bool:
-        """Whether its elements have to be equal, and there is no error to tell: they are no floating-point numbers."""
+        """Return whether its elements have to be equal, and there is no error to tell: they are no floating-point
+        numbers.
+        """
         return self.ulp == 0
 
     @property
     def is_noise(self) -> bool:
-        """Whether ``jax.jit``'s own result has no digit that is right: the true one is next to 0 beside what it is the
-        difference of.
+        """Return whether ``jax.jit``'s own result has no digit that is right: the true one is next to 0 beside what it
+        is the difference of.
         """
         return self.plain.mean > 1
 
     @property
     def allowed(self) -> Errors:
-        """The largest stitched errors that still agree."""
+        """Return the largest stitched errors that still agree."""
         largest = MAGNITUDE * (self.plain.largest + self.ulp)
         mean = 2 * self.plain.mean + self.ulp
         return Errors(mean if self.elements >= FEW else MAGNITUDE * (self.plain.mean + self.ulp), largest)
@@ -164,13 +166,13 @@ def reference(
 
 
 def _numpy(x: Any) -> np.ndarray:
-    """The array's values; of PRNG keys the words they consist of."""
+    """Return the array's values; of PRNG keys the words they consist of."""
     keys = isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(x) if keys else x)
 
 
 def agreement(stitched: Any, plain: Any, exact: Any) -> tuple[LeafAgreement, ...]:
-    """One verdict for each leaf of three results of the same structure; ``exact`` is ``reference``'s.
+    """Return one verdict for each leaf of three results of the same structure; ``exact`` is ``reference``'s.
 
     Raises ``ValueError`` if structure, shape or dtype of the stitched result differ from the plain result's.
     """
@@ -216,7 +218,7 @@ def _leaf(path: str, stitched: Any, plain: Any, exact: np.ndarray) -> LeafAgreem
 
 
 def _parts(x: Any) -> np.ndarray:
-    """The real and the imaginary part of each complex number, side by side."""
+    """Return the real and the imaginary part of each complex number, side by side."""
     return np.stack([np.real(x), np.imag(x)], -1)
 
 
@@ -234,7 +236,7 @@ def _root_mean_square(x: np.ndarray) -> float:
 
 
 def _ulp(dtype: Any, magnitude: float) -> float:
-    """The distance between neighbouring values of ``dtype`` at ``magnitude``."""
+    """Return the distance between neighbouring values of ``dtype`` at ``magnitude``."""
     info = jnp.finfo(dtype)
     exponent = np.floor(np.log2(magnitude)) if magnitude >= float(info.tiny) else np.log2(float(info.tiny))
     return float(info.eps) * 2.0 ** float(exponent)

@@ -44,17 +44,17 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """The largest error of a stitched leaf, relative to the reference's largest magnitude in that leaf."""
+        """Return the largest error of a stitched leaf, relative to the reference's largest magnitude in that leaf."""
         return max((leaf.stitched.largest for leaf in self.leaves), default=0.0)
 
     @property
     def plain_error(self) -> float:
-        """The same of ``jax.jit``."""
+        """Return the same of ``jax.jit``."""
         return max((leaf.plain.largest for leaf in self.leaves), default=0.0)
 
     @property
     def agrees(self) -> bool:
-        """Whether every leaf keeps to the criterion of ``jax_stitch.report.accuracy``."""
+        """Return whether every leaf keeps to the criterion of ``jax_stitch.report.accuracy``."""
         return all(leaf.agrees for leaf in self.leaves)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
@@ -82,7 +82,9 @@ class Comparison:
         return rows
 
     def noise(self) -> str:
-        """Which results have no digit that is right, under ``jax.jit`` neither: their errors say nothing. Or empty."""
+        """Return which results have no digit that is right, under ``jax.jit`` neither: their errors say nothing. Or
+        empty.
+        """
         count = sum(leaf.is_noise for leaf in self.leaves)
         if not count:
             return ""
@@ -143,7 +145,7 @@ def compare(
     strict: bool | None = None,
     **kwargs: Any,
 ) -> Comparison:
-    """Runs ``f(*args, **kwargs)`` under ``jax.jit`` and ``stitch_jit`` on the device in use, and plans it for others.
+    """Run ``f(*args, **kwargs)`` under ``jax.jit`` and ``stitch_jit`` on the device in use, and plans it for others.
 
     ``f`` is a plain function or one under ``stitch_jit``, whose options are kept, less ``mode``. Where it donates
     arguments, copies of them are donated, and the copies that XLA makes because of it count. ``autotune`` and
@@ -190,13 +192,13 @@ def compare(
 
 
 def _unwrapped(f: Any) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]:
-    """The function that ``stitch_jit`` was given, the ``jax.jit`` options with it, and its own."""
+    """Return the function that ``stitch_jit`` was given, the ``jax.jit`` options with it, and its own."""
     if not hasattr(f, "plan"):
         return f, {}, {}
     return f.__wrapped__, dict(f.jit_options), dict(f.stitch_options)
 
 
 def _called(function: Callable[..., Any], args: Any, kwargs: Any, donating: bool) -> Any:
-    """The results of a call; what it donates are copies."""
+    """Return the results of a call; what it donates are copies."""
     args, kwargs = copied((args, kwargs)) if donating else (args, kwargs)
     return function(*args, **kwargs)

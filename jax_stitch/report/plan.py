@@ -151,14 +151,14 @@ class Plan:
 
     @cached_property
     def stitched_hlo(self) -> str:
-        """The program with stitched kernels as XLA compiles it for the device: what ``launches`` and ``bytes`` are
-        counted on. Without kernels it is XLA's own.
+        """Return the program with stitched kernels as XLA compiles it for the device: what ``launches`` and ``bytes``
+        are counted on. Without kernels it is XLA's own.
         """
         return self.xla_hlo if self.rebuilt_hlo is None else self.rebuilt_hlo()
 
     @cached_property
     def program(self) -> PlannedProgram:
-        """The operations of the program, and both programs' kernels for them; see ``jax_stitch.planned``."""
+        """Return the operations of the program, and both programs' kernels for them; see ``jax_stitch.planned``."""
         from jax_stitch.planned import planned
 
         return planned(self)
@@ -239,7 +239,7 @@ class Plan:
         return verdict(self)
 
     def replaced(self, kernel: ProgramKernel) -> str:
-        """How many launches of XLA's final program a stitched kernel of ``program.after`` is in place of."""
+        """Return how many launches of XLA's final program a stitched kernel of ``program.after`` is in place of."""
         before = self.program.before.kernels
         launches = f"{sum(before[b].launches for b in kernel.replaces):,}"
         return f"{launches} + parts of {len(kernel.shares)}" if kernel.shares else launches
@@ -269,7 +269,7 @@ class Plan:
         return self.notes + unknown
 
     def stops(self) -> list[tuple[tuple[str, str], list[Boundary]]]:
-        """The boundaries gathered by (op, reason), the most frequent first."""
+        """Return the boundaries gathered by (op, reason), the most frequent first."""
         gathered: dict[tuple[str, str], list[Boundary]] = {}
         for stop in self.boundaries:
             gathered.setdefault((stop.op, stop.reason), []).append(stop)
@@ -277,9 +277,9 @@ class Plan:
 
     @api_boundary
     def explain(self, instruction: str) -> Explanation:
-        """Why an instruction of the optimized HLO (or the last one of a kernel of XLA) is where it is: its stitched
-        kernel or the reason that there is none, the other candidates and by how much they lost, and the rules by which
-        XLA's own fusion stopped beside it. ``print`` shows it.
+        """Return why an instruction of the optimized HLO (or the last one of a kernel of XLA) is where it is: its
+        stitched kernel or the reason that there is none, the other candidates and by how much they lost, and the rules
+        by which XLA's own fusion stopped beside it. ``print`` shows it.
 
         Raises ``UnknownInstructionError``, which lists names that are close.
         """
@@ -310,7 +310,7 @@ class Plan:
 
     @api_boundary
     def to_networkx(self, of: str = "operations") -> networkx.DiGraph:
-        """The program as a graph to analyse: its "operations", or the "kernels" of the stitched program, or
+        """Return the program as a graph to analyse: its "operations", or the "kernels" of the stitched program, or
         "xla_kernels". ``jax_stitch.planned.network`` lists the attributes.
         """
         from jax_stitch.planned.network import network
@@ -327,7 +327,7 @@ class Plan:
         return diff(self, other)
 
     def to_html(self, path: str | Path) -> Path:
-        """Writes one self-contained page: source, graph and kernels side by side, linked. It needs no network."""
+        """Write one self-contained page: source, graph and kernels side by side, linked. It needs no network."""
         from jax_stitch.page import page
 
         target = Path(path)

@@ -76,7 +76,7 @@ class PlanDiff:
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The stitched kernels of both, gathered by the operations that they share; what differs most first."""
+        """Return the stitched kernels of both, gathered by the operations that they share; what differs most first."""
         graph = networkx.Graph()
         members = (_stitched(self.left), _stitched(self.right))
         graph.add_nodes_from((side, n) for side in (0, 1) for n in range(len(members[side])))
@@ -176,7 +176,7 @@ class PlanDiff:
         return difference_summary(self)
 
     def to_html(self, path: str | Path) -> Path:
-        """Writes one page, as ``Plan.to_html`` does, on which the kernels of both can be switched between."""
+        """Write one page, as ``Plan.to_html`` does, on which the kernels of both can be switched between."""
         from jax_stitch.page.difference import difference_page
 
         target = Path(path)
@@ -195,7 +195,7 @@ _FIGURES: tuple[tuple[str, Any, Any], ...] = (
 
 
 def diff(left: Plan, right: Plan) -> PlanDiff:
-    """Two plans side by side. They should be of one program: operations are told by their names.
+    """Return two plans side by side. They should be of one program: operations are told by their names.
 
     Raises ``WrongArgument`` for what is no plan.
     """
@@ -207,6 +207,6 @@ def diff(left: Plan, right: Plan) -> PlanDiff:
 
 
 def _stitched(plan: Plan) -> list[set[int]]:
-    """The operations of each stitched kernel."""
+    """Return the operations of each stitched kernel."""
     program: PlannedProgram = plan.program
     return [set(k.members) for k in program.after.kernels if k.kind == "stitched"]

@@ -60,7 +60,7 @@ def make_plan(
     autotune: Autotune = Autotune.OFF,
     donated: Collection[int] = (),
 ) -> Plan:
-    """Plans a function for a device, attached or described, or for each of several such devices.
+    """Plan a function for a device, attached or described, or for each of several such devices.
 
     ``donated`` are the arguments, by number, whose memory results may take.
 
@@ -136,7 +136,7 @@ def _count(captured: Capture) -> Traffic:
 
 
 def _stitched_text(captured: Capture, stitched: Stitched) -> str:
-    """The rebuilt program as XLA compiles it for the device."""
+    """Return the rebuilt program as XLA compiles it for the device."""
     device = stitched.device
     run = stitched.function(_not_run(stitched))
     split = captured.partitioning
@@ -166,7 +166,9 @@ def _count_stitched(text: Callable[[], str], stitched: Stitched, kernels: Sequen
 
 
 def _not_run(stitched: Stitched) -> Sequence[Kernel]:
-    """Its kernels for a program that is only counted. A C++ compiler takes seconds for each, which they need to run."""
+    """Return its kernels for a program that is only counted. A C++ compiler takes seconds for each, which they need to
+    run.
+    """
     if stitched.device.target.is_host:
         return [stand_in(source.name) for source in stitched.sources]
     return stitched.compile_kernels(target_of(stitched.device))
@@ -178,7 +180,7 @@ def _bound(captured: Capture) -> int:
 
 
 def _kernel_plans(stitched: Stitched) -> tuple[KernelPlan, ...]:
-    """The kernels with what each is predicted to take; those that are alike take as long."""
+    """Return the kernels with what each is predicted to take; those that are alike take as long."""
     device = stitched.device
     compiled = (
         stitched.compile_kernels(target_of(device)) if not device.target.is_host else [None] * len(stitched.sources)

@@ -14,7 +14,7 @@ LIKE = 0.02
 
 
 def verdict(plan: Plan) -> str:
-    """A sentence for launches and one for bytes, against ``jax.jit``."""
+    """Return a sentence for launches and one for bytes, against ``jax.jit``."""
     if plan.unstitched is not None:
         return f"Nothing is stitched: {plan.unstitched}."
     if not plan.kernels:

@@ -33,8 +33,9 @@ class Form:
 
 
 def form_of(graph: Graph, kernel: Sequence[Pattern]) -> Form | None:
-    """The form of a kernel of ``graph``: another of the same ``key`` has the same schedule, with its own nodes in the
-    place of these. None for kernels that are scheduled each by itself: loops, and what reads at indices that are data.
+    """Return the form of a kernel of ``graph``: another of the same ``key`` has the same schedule, with its own nodes
+    in the place of these. None for kernels that are scheduled each by itself: loops, and what reads at indices that are
+    data.
     """
     if any(p.loop is not None for p in kernel):
         return None
@@ -89,7 +90,7 @@ def _pattern_form(pattern: Pattern, local: Mapping[int, int]) -> Hashable:
 
 
 def moved_to(kernel: ScheduledKernel, name: str, graph: Graph, ids: Mapping[int, int]) -> ScheduledKernel:
-    """The same schedule of a kernel alike in ``graph``, whose node ``ids[i]`` is in the place of node ``i``."""
+    """Return the same schedule of a kernel alike in ``graph``, whose node ``ids[i]`` is in the place of node ``i``."""
     return replace(kernel, name=name, graph=graph, parts=tuple(_part(p, ids) for p in kernel.parts))
 
 

@@ -25,7 +25,7 @@ LEAST_SHARES, MOST_SHARES = 2, 16
 def in_memory_order(
     shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
 ) -> tuple[RowPass, ...]:
-    """The passes, with the lanes of such reductions along what is reduced."""
+    """Return the passes, with the lanes of such reductions along what is reduced."""
     if not device.target.lanes_are_vectors or split.order is not Order.LANES:
         return tuple(passes)
     return tuple(_ordered(shape, s, cached, split) if isinstance(s, InnerReducePass) else s for s in passes)
@@ -47,7 +47,7 @@ def _ordered(shape: PatternView, row_pass: InnerReducePass, cached: Collection[i
 
 
 def _in_order(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int]) -> int:
-    """How many of the arrays that a pass reads its lanes read in the order of memory."""
+    """Return how many of the arrays that a pass reads its lanes read in the order of memory."""
     walk = walk_pass(shape, row_pass, cached, ())
     addresses = [linearize(index, shape.graph[i].tensor.dims) for i, index in walk.loaded]
     return sum(is_unit_stride(address, PLACE) for address in addresses)

@@ -20,8 +20,8 @@ from jax_stitch.util.values import replace
 def with_reductions_beside(
     shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]
 ) -> tuple[RowPass, ...]:
-    """The passes, with those that reduce alike, and have what they read or compute in common, as one, where the last of
-    them was.
+    """Return the passes, with those that reduce alike, and have what they read or compute in common, as one, where the
+    last of them was.
     """
     made: list[RowPass] = []
     for s in passes:
@@ -49,7 +49,7 @@ def _go_together(shape: PatternView, a: InnerReducePass, b: InnerReducePass, cac
 
 
 def is_simple(shape: PatternView, i: int) -> bool:
-    """Whether a reduction is of one array, and its accumulators can start from a neutral element."""
+    """Return whether a reduction is of one array, and its accumulators can start from a neutral element."""
     reduce = shape.graph[i]
     if len(reduce.operands) != 2:
         return False

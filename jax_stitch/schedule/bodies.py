@@ -27,7 +27,7 @@ _MOST_AGAIN = 4
 
 
 def short_bodies(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
-    """The passes, with those whose body is long in pieces: each has some of its writes and reductions."""
+    """Return the passes, with those whose body is long in pieces: each has some of its writes and reductions."""
     pieces: list[RowPass] = []
     for row_pass in passes:
         pieces += _divided(shape, row_pass, cached) if isinstance(row_pass, OncePass | LoopPass) else [row_pass]
@@ -55,7 +55,7 @@ def _divided(shape: PatternView, row_pass: OncePass | LoopPass, cached: Collecti
 
 
 def _roots(row_pass: OncePass | LoopPass) -> Iterator[OncePass | LoopPass]:
-    """A pass for each value that a pass writes or reduces."""
+    """Yield a pass for each value that a pass writes or reduces."""
     if isinstance(row_pass, OncePass):
         yield from (OncePass((i,), (), ()) for i in row_pass.caches)
         yield from (OncePass((), (i,), ()) for i in row_pass.writes)

@@ -34,7 +34,9 @@ def clusters_of(graph: Graph, kernel: Sequence[Pattern], device: Device, wanted:
 
 
 def meet_in_reductions(passes: Sequence[RowPass]) -> bool:
-    """Whether the lanes of a row, which could be in several blocks, meet in nothing but reductions of all of it."""
+    """Return whether the lanes of a row, which could be in several blocks, meet in nothing but reductions of all of
+    it.
+    """
     loops = [s for s in passes if isinstance(s, LoopPass)]
     return (
         all(isinstance(s, LoopPass | OncePass) for s in passes)

@@ -71,7 +71,9 @@ class _Group(Struct, frozen=True):
 
 
 def divided(graph: Graph, pattern: Pattern, device: Device) -> Sequence[Pattern]:
-    """The patterns that ``pattern`` becomes: itself alone, unless it reads or sums much that has nothing in common."""
+    """Return the patterns that ``pattern`` becomes: itself alone, unless it reads or sums much that has nothing in
+    common.
+    """
     if pattern.loop is not None:
         return [pattern]
     vectors = device.target.lanes_are_vectors
@@ -94,12 +96,12 @@ def _elements(graph: Graph, group: _Group) -> int:
 
 
 def _is_a_task(graph: Graph, group: _Group) -> bool:
-    """Whether a group is no more than a thread of a CPU is to have at a time."""
+    """Return whether a group is no more than a thread of a CPU is to have at a time."""
     return _elements(graph, group) <= TASK
 
 
 def _alike(graph: Graph, pattern: Pattern, groups: Sequence[_Group]) -> list[_Group]:
-    """The groups of which there are several that are computed alike, and that are worth a block each."""
+    """Return the groups of which there are several that are computed alike, and that are worth a block each."""
     forms: dict[Hashable, list[_Group]] = {}
     for group in groups:
         form = form_of(graph, [*_patterns(graph, pattern, [group])])
@@ -111,7 +113,7 @@ def _alike(graph: Graph, pattern: Pattern, groups: Sequence[_Group]) -> list[_Gr
 
 
 def _fits(graph: Graph, group: _Group) -> bool:
-    """Whether the threads of a GPU's block have registers for a group."""
+    """Return whether the threads of a GPU's block have registers for a group."""
     sums = [graph[i].op for i in group.inside if graph[i].op in _SUMS]
     return len(group.reads) <= (MOST_READ_ON if PARTIAL in sums else MOST_READ) and len(sums) <= MOST_SUMS
 
@@ -135,7 +137,7 @@ def _group(graph: Graph, pattern: Pattern, outputs: Sequence[int]) -> _Group:
 
 
 def _independent(graph: Graph, pattern: Pattern) -> list[_Group]:
-    """The results, apart where they read no array together and compute little."""
+    """Return the results, apart where they read no array together and compute little."""
     groups: list[_Group] = []
     for output in pattern.outputs:
         group, others = _group(graph, pattern, [output]), list[_Group]()
@@ -149,7 +151,7 @@ def _independent(graph: Graph, pattern: Pattern) -> list[_Group]:
 
 
 def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
-    """Whether what these compute for each row is too much to be done twice."""
+    """Return whether what these compute for each row is too much to be done twice."""
     own = [graph[i] for i in nodes if i in pattern.bindings]
     if any(n.op in _SUMS for n in own):
         return True

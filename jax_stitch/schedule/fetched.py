@@ -24,8 +24,8 @@ LEAST_FETCHED = 16
 def to_fetch(
     shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
 ) -> tuple[int, ...]:
-    """The inputs whose rows are worth having in shared memory: those that several passes go through from end to end,
-    each row in one piece, as far as there is room.
+    """Return the inputs whose rows are worth having in shared memory: those that several passes go through from end to
+    end, each row in one piece, as far as there is room.
     """
     if not device.fetches_rows or split.order is not Order.LANES or split.cluster > 1 or split.row_vector > 1:
         return ()
@@ -46,8 +46,8 @@ def to_fetch(
 
 
 def _in_one_piece(index: Index, size: int, tensor: TensorType) -> bool:
-    """Whether a row's ``size`` elements lie in memory one after the other, from a multiple of what is copied at a time
-    on, and are a multiple of it; and are the row's own.
+    """Return whether a row's ``size`` elements lie in memory one after the other, from a multiple of what is copied at
+    a time on, and are a multiple of it; and are the row's own.
     """
     itemsize = ELEMENT_TYPES[tensor.dtype].numpy.itemsize
     address = linearize(index, tensor.dims)
@@ -59,5 +59,5 @@ def _in_one_piece(index: Index, size: int, tensor: TensorType) -> bool:
 
 
 def fetched(part: Part) -> tuple[int, ...]:
-    """The inputs of a part whose rows are in shared memory: no pass has made them there."""
+    """Return the inputs of a part whose rows are in shared memory: no pass has made them there."""
     return tuple(i for i in part.pattern.inputs if i in part.storage)

@@ -36,7 +36,7 @@ def in_vectors(graph: Graph, pattern: Pattern, device: Device) -> Pattern:
 
 
 def _is_elementwise(graph: Graph, pattern: Pattern) -> bool:
-    """Whether each row is one element of each value, that needs no other row's."""
+    """Return whether each row is one element of each value, that needs no other row's."""
     if pattern.loop is not None or pattern.blocks is not None:
         return False
     if any(graph[i].op in (*ROOTS, PARTIAL) or not isinstance(graph[i].type, TensorType) for i in pattern.inside):
@@ -52,18 +52,18 @@ def _held(pattern: Pattern) -> list[int]:
 
 
 def _widths(graph: Graph, pattern: Pattern) -> list[int]:
-    """Bytes of their elements."""
+    """Return bytes of their elements."""
     return [ELEMENT_TYPES[graph[i].tensor.dtype].numpy.itemsize for i in _held(pattern)]
 
 
 def _in_memory_order(binding: Binding, by: int) -> bool:
-    """Whether the elements of a row are neighbours in memory, and not in a transposed array's."""
+    """Return whether the elements of a row are neighbours in memory, and not in a transposed array's."""
     last = next((dim[-1] for dim in reversed(binding) if dim), None)
     return last == Factor(by)
 
 
 def _coarser(binding: Binding, by: int) -> Binding | None:
-    """The binding to rows of ``by`` neighbours each; None where these are not neighbours in the value."""
+    """Return the binding to rows of ``by`` neighbours each; None where these are not neighbours in the value."""
     dims: list[Dim] = []
     for dim in binding:
         factors: list[Factor] = []

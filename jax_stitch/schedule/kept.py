@@ -21,7 +21,7 @@ LEAST_AGAIN = 4
 
 
 def with_kept(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
-    """The passes, with one for each value that is kept before the first pass that reads it."""
+    """Return the passes, with one for each value that is kept before the first pass that reads it."""
     made, held = tuple(passes), set(cached)
     while (found := next(_candidates(shape, made, held), None)) is not None:
         node, first = found
@@ -31,7 +31,9 @@ def with_kept(shape: PatternView, passes: Sequence[RowPass], cached: Collection[
 
 
 def _candidates(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Values that are worth it, those that are computed from others first, and the first pass that computes each."""
+    """Yield values that are worth it, those that are computed from others first, and the first pass that computes
+    each.
+    """
     computed = [walk_pass(shape, s, cached, ()).computed for s in passes]
     longest: dict[int, int] = {}
     for s, elements in zip(passes, computed, strict=True):
@@ -45,7 +47,7 @@ def _candidates(shape: PatternView, passes: Sequence[RowPass], cached: Collectio
 
 
 def _computed(row_pass: RowPass) -> int:
-    """How many times a row a pass computes what differs from place to place."""
+    """Return how many times a row a pass computes what differs from place to place."""
     match row_pass:
         case LoopPass():
             return row_pass.size

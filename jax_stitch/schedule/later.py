@@ -10,7 +10,8 @@ from jax_stitch.util.values import replace
 
 
 def written_later(kernel: ScheduledKernel, nodes: Collection[int]) -> ScheduledKernel:
-    """The kernel with each of these results written by the last pass over as many places as that which writes it.
+    """Return the kernel with each of these results written by the last pass over as many places as that which writes
+    it.
 
     That pass may have to read more for it: the kernel's reads tell.
     """

@@ -58,7 +58,8 @@ _WIDE = frozenset({"f64", "s64", "u64"})
 
 
 def registers(kernel: ScheduledKernel, device: Device) -> int:
-    """The 32-bit registers that a thread of a GPU's ``kernel`` is estimated to need: no more than its blocks leave.
+    """Return the 32-bit registers that a thread of a GPU's ``kernel`` is estimated to need: no more than its blocks
+    leave.
 
     What it cannot do without; and for loads under way together, as far as a thread has registers for them while the
     multiprocessor is full, or in the number of blocks that is asked for.
@@ -74,7 +75,7 @@ def registers(kernel: ScheduledKernel, device: Device) -> int:
 
 
 def _of_part(graph: Graph, part: Part) -> tuple[int, int]:
-    """The registers that a part needs at least, and those it has a use for."""
+    """Return the registers that a part needs at least, and those it has a use for."""
     if part.team is not None:
         return TEAM, TEAM
     if isinstance(part.pattern.loop, Nest):
@@ -118,7 +119,9 @@ class _Pressure:
                 yield first, last, _words(storage.type) * each
 
     def _of_rows(self) -> Iterator[tuple[int, int, int]]:
-        """The same of values that a row has one of: from the pass after the one that makes them to the last reader."""
+        """Yield the same of values that a row has one of: from the pass after the one that makes them to the last
+        reader.
+        """
         for i, storage in self._part.storage.items():
             if storage.kind in (StorageKind.ROW, StorageKind.CARRIED):
                 used = [k for k, w in enumerate(self._walks) if any(e[0] == i for e in w.cached)]
@@ -126,7 +129,7 @@ class _Pressure:
                 yield made + 1, max(used, default=0), _words(storage.type) * storage.size * self._split.row_vector
 
     def _inside(self, row_pass: RowPass, walk: Walk, ahead: bool) -> int:
-        """The most that a pass's own values take: accumulators, addresses, and a scan over its elements."""
+        """Return the most that a pass's own values take: accumulators, addresses, and a scan over its elements."""
         graph = self._graph
         sums, writes = 0, tuple[int, ...]()
         if isinstance(row_pass, SortPass):
@@ -144,9 +147,9 @@ class _Pressure:
         return sums + addresses + self._scanned(row_pass, walk, ahead)
 
     def _scanned(self, row_pass: RowPass, walk: Walk, ahead: bool) -> int:
-        """A linear scan: an element is live from where it is computed to where it is last read. What is loaded, for all
-        the trips that a compiler starts together; what does not depend on the place comes before the loop over places,
-        and is live throughout that where it is read there.
+        """Return a linear scan: an element is live from where it is computed to where it is last read. What is loaded,
+        for all the trips that a compiler starts together; what does not depend on the place comes before the loop over
+        places, and is live throughout that where it is read there.
         """
         graph = self._graph
         order = [
@@ -181,7 +184,7 @@ class _Pressure:
         return max(accumulate(change))
 
     def _trips(self, row_pass: RowPass) -> int:
-        """Elements of a load that are under way together in a thread."""
+        """Return elements of a load that are under way together in a thread."""
         if not isinstance(row_pass, LoopPass):
             return 1
         per_thread = ceil(row_pass.size / self._split.lanes)

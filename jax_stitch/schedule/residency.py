@@ -41,7 +41,9 @@ def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> 
 
 
 def moved(graph: Graph, part: Part) -> float:
-    """Bytes that a part reads and writes; of loops, whose rows one block would do in turn, no number is small."""
+    """Return bytes that a part reads and writes; of loops, whose rows one block would do in turn, no number is
+    small.
+    """
     if part.pattern.loop is not None and part.blocks > 1:
         return inf
     return moved_bytes(graph, part.pattern)

@@ -41,7 +41,7 @@ class PatternView(Struct, frozen=True):
         return i in self.pattern.bindings and self.places(i) == 1
 
     def operand_binding(self, reduce: Node) -> Binding:
-        """The binding of the operands of a reduction that is local to the row, or partial."""
+        """Return the binding of the operands of a reduction that is local to the row, or partial."""
         if reduce.op == PARTIAL:
             return self.pattern.bindings[reduce.operands[0]]
         binding = to_operand(self.graph, reduce, 0, self.pattern.bindings[reduce.id])
@@ -49,12 +49,12 @@ class PatternView(Struct, frozen=True):
         return binding
 
     def operand_elements(self, reduce: Node) -> tuple[Index, int]:
-        """The index of the elements a reduction reads, in terms of row and place, and the number of places."""
+        """Return the index of the elements a reduction reads, in terms of row and place, and the number of places."""
         return elements(self.operand_binding(reduce), self.row, self.periods)
 
     def inner_reduce_elements(self, row_pass: InnerReducePass) -> Index:
-        """The index of what an inner reduction reads, at remaining place ``j`` and reduced place ``q``; the other
-        way round where lanes go along what is reduced."""
+        """Return the index of what an inner reduction reads, at remaining place ``j`` and reduced place ``q``; the
+        other way round where lanes go along what is reduced."""
         reduce = self.graph[row_pass.reduce]
         binding, dims = self.pattern.bindings[reduce.id], self.graph[reduce.operands[0]].tensor.dims
         remaining, step = iter(elements(binding, self.row, self.periods)[0]), var(TERM, prod(row_pass.reduced))
@@ -76,8 +76,8 @@ class PatternView(Struct, frozen=True):
 
 
 def results_of(graph: Graph, reduce: Node) -> tuple[int, ...]:
-    """The nodes that are a reduction's results: itself, or what takes it apart, by result number (-1 where a result is
-    not used).
+    """Return the nodes that are a reduction's results: itself, or what takes it apart, by result number (-1 where a
+    result is not used).
     """
     if isinstance(reduce.type, TensorType):
         return (reduce.id,)
@@ -88,7 +88,7 @@ def results_of(graph: Graph, reduce: Node) -> tuple[int, ...]:
 
 
 def ranks(graph: Graph, pattern: Pattern) -> Mapping[int, int]:
-    """How many reductions and sorts lie on the longest way to each node inside the pattern."""
+    """Return how many reductions and sorts lie on the longest way to each node inside the pattern."""
     ranks: dict[int, int] = {}
     for i in sorted(pattern.nodes):
         node = graph[i]
@@ -98,7 +98,7 @@ def ranks(graph: Graph, pattern: Pattern) -> Mapping[int, int]:
 
 
 def row_passes_of(shape: PatternView) -> tuple[RowPass, ...]:
-    """The passes of a pattern, in an order in which everything is ready when it is needed."""
+    """Return the passes of a pattern, in an order in which everything is ready when it is needed."""
     graph, pattern = shape.graph, shape.pattern
     rank = ranks(graph, pattern)
     outputs = set(pattern.outputs)
@@ -171,8 +171,8 @@ def _inner_reduce(shape: PatternView, reduce: Node, size: int) -> InnerReducePas
 
 
 def _feeds_a_loop(shape: PatternView, i: int) -> bool:
-    """Whether some user inside the pattern has several places per row, so that the value would be computed once per
-    place; and none may want it of other rows, which a value computed once per row does not have.
+    """Return whether some user inside the pattern has several places per row, so that the value would be computed once
+    per place; and none may want it of other rows, which a value computed once per row does not have.
     """
     graph, pattern = shape.graph, shape.pattern
     feeds = False

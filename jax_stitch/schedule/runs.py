@@ -50,8 +50,8 @@ def place_periods(shape: PatternView, passes: Sequence[RowPass], cached: Collect
 
 
 def interleaving(shape: PatternView, passes: Sequence[RowPass], walks: Sequence[Walk], vectors: bool) -> int:
-    """How many neighbouring places of a row lie in memory before those of the next row, where that is few and so in
-    most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
+    """Return how many neighbouring places of a row lie in memory before those of the next row, where that is few and so
+    in most of what is read and written (the channels of a group); 1 where not, or where passes need another order.
     ``vectors`` says whether lanes are those of a CPU's vectors.
     """
     if any(
@@ -79,7 +79,7 @@ def interleaved_periods(passes: Sequence[RowPass], group: int) -> dict[int, int]
 
 
 def _row_step(address: Expr) -> int | None:
-    """How far the next row mostly is from a row."""
+    """Return how far the next row mostly is from a row."""
     for atom, c in address.terms:
         if isinstance(atom, Var) and atom.name == ROW:
             return c
@@ -89,7 +89,7 @@ def _row_step(address: Expr) -> int | None:
 
 
 def with_breaks(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
-    """The passes with breaks where a condition on the place changes, unless that is in many places."""
+    """Return the passes with breaks where a condition on the place changes, unless that is in many places."""
     broken: list[RowPass] = []
     for s in passes:
         if isinstance(s, LoopPass) and not s.scans:
@@ -101,7 +101,7 @@ def with_breaks(shape: PatternView, passes: Sequence[RowPass], cached: Collectio
 
 
 def breaks_of(guards: Iterable[Guard]) -> tuple[int, ...]:
-    """The places inside a run at which one of the conditions begins to hold or ceases to, in order."""
+    """Return the places inside a run at which one of the conditions begins to hold or ceases to, in order."""
     return tuple(sorted({at for guard in guards for at in _breaks(guard)}))
 
 
@@ -111,8 +111,8 @@ def stretches(breaks: Sequence[int], run: int) -> Iterator[Stretch]:
 
 
 def decided(reads: tuple[Read, ...], stretch: Stretch) -> tuple[Read, ...]:
-    """The one of several reads that a stretch's places make, without its conditions; all where that is not known, or
-    all are made.
+    """Return the one of several reads that a stretch's places make, without its conditions; all where that is not
+    known, or all are made.
     """
     for read in reads if any(read.guards for read in reads) else ():
         verdicts = [_holds(g, stretch) for g in read.guards]
@@ -124,7 +124,7 @@ def decided(reads: tuple[Read, ...], stretch: Stretch) -> tuple[Read, ...]:
 
 
 def _ends(e: Expr, stretch: Stretch) -> tuple[int, int] | None:
-    """The least and the greatest value of an expression in a stretch, where it counts places up or down."""
+    """Return the least and the greatest value of an expression in a stretch, where it counts places up or down."""
     names = e.variables()
     if {v.name for v in names} != {PLACE}:
         return None
@@ -136,7 +136,7 @@ def _ends(e: Expr, stretch: Stretch) -> tuple[int, int] | None:
 
 
 def _holds(guard: Guard, stretch: Stretch) -> bool | None:
-    """Whether a condition holds at all places of a stretch (true) or at none (false)."""
+    """Return whether a condition holds at all places of a stretch (true) or at none (false)."""
     ends = _ends(guard.value, stretch)
     if ends is None:
         return None
@@ -146,7 +146,7 @@ def _holds(guard: Guard, stretch: Stretch) -> bool | None:
 
 
 def _breaks(guard: Guard) -> Iterator[int]:
-    """The places inside a run at which a condition begins to hold or ceases to."""
+    """Yield the places inside a run at which a condition begins to hold or ceases to."""
     ends = _ends(guard.value, (0, 1))
     if ends is None:
         return

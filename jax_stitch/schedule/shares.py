@@ -28,8 +28,8 @@ MOST_PLACES = 8
 def shared_out(
     shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], split: Split, device: Device
 ) -> tuple[RowPass, ...]:
-    """The passes, with what such reductions reduce shared out over the lanes of a split, as far as a block has shared
-    memory for the shares: of several reductions they are there together.
+    """Return the passes, with what such reductions reduce shared out over the lanes of a split, as far as a block has
+    shared memory for the shares: of several reductions they are there together.
     """
     if device.target.lanes_are_vectors or split.cluster > 1:
         return tuple(passes)

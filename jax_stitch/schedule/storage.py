@@ -102,7 +102,9 @@ def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched
 
 
 def _exchanged(shape: PatternView, passes: Sequence[RowPass], split: Split) -> tuple[int, int]:
-    """Bytes through which a block's threads hand each other parts of results, and a cluster's blocks one result."""
+    """Return bytes through which a block's threads hand each other parts of results, and a cluster's blocks one
+    result.
+    """
     scratch = exchanged = 0
     for s in passes:
         reduces = s.reduces if isinstance(s, LoopPass) else ()
@@ -149,7 +151,7 @@ def _aligned(size: int) -> int:
 def _partials_cached(
     shape: PatternView, split: Split, device: Device, shared: int, partials: Sequence[int]
 ) -> tuple[dict[Element, Storage], int, int]:
-    """Where partial results are cached, the registers of a thread and the shared memory then used."""
+    """Return where partial results are cached, the registers of a thread and the shared memory then used."""
     own: dict[Element, Storage] = {}
     registers = 0
     for i in partials:
@@ -175,8 +177,8 @@ def with_reuse(
     shared: int,
     partials: Sequence[int],
 ) -> tuple[tuple[RowPass, ...], dict[Element, Storage], int]:
-    """Values that several passes over the row need, cached where the first pass computed them (computation reuse, 2021
-    paper, section 4.5).
+    """Return values that several passes over the row need, cached where the first pass computed them (computation
+    reuse, 2021 paper, section 4.5).
     """
     graph = shape.graph
     own, registers, shared = _partials_cached(shape, split, device, shared, partials)
@@ -232,7 +234,7 @@ def with_reuse(
 
 
 def _out_of_place(passes: Sequence[RowPass], split: Split, device: Device) -> set[int]:
-    """The sizes of passes in some of which a thread of a GPU has other places than in the rest: those that scan
+    """Return the sizes of passes in some of which a thread of a GPU has other places than in the rest: those that scan
     backward, or over lanes that are not neighbours.
     """
     if device.target.lanes_are_vectors:
@@ -244,8 +246,8 @@ def _out_of_place(passes: Sequence[RowPass], split: Split, device: Device) -> se
 def with_batches(
     passes: Sequence[RowPass], own: Mapping[Element, Storage], split: Split, device: Device
 ) -> tuple[RowPass, ...]:
-    """The passes that scan with the places of each batch: a few, whose loads are under way together; the whole row
-    where values are cached in registers, which have one place each.
+    """Return the passes that scan with the places of each batch: a few, whose loads are under way together; the whole
+    row where values are cached in registers, which have one place each.
     """
     batched: list[RowPass] = []
     for s in passes:
@@ -316,7 +318,9 @@ def _registers(storage: Storage, split: Split) -> int:
 
 
 def _may_be_cached(graph: Graph, element: Element) -> bool:
-    """Whether it depends on the place, and on none that is data, which only the operation that looks it up knows."""
+    """Return whether it depends on the place, and on none that is data, which only the operation that looks it up
+    knows.
+    """
     i, index = element
     node = graph[i]
     variables = {v.name for e in index for v in e.variables()}

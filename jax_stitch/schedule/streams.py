@@ -14,7 +14,9 @@ from jax_stitch.schedule.walks import walk_pass
 
 
 def separate(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> tuple[RowPass, ...]:
-    """The passes, with those of whole rows split into those that read nothing in common, in memory or of each other."""
+    """Return the passes, with those of whole rows split into those that read nothing in common, in memory or of each
+    other.
+    """
     separated: list[RowPass] = []
     for s in passes:
         separated += _components(shape, s, cached) if isinstance(s, OncePass) else [s]

@@ -54,13 +54,13 @@ class Team:
 
 
 def _width(dtype: str) -> int:
-    """Bytes of a cached element: of the type that it is computed in."""
+    """Return bytes of a cached element: of the type that it is computed in."""
     return {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f64": 8, "s64": 8, "u64": 8}.get(dtype, 4)
 
 
 def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None, offset: int = 0) -> Team:
-    """The sweeps of ``loop`` shared out for ``device``; ``threads`` of a team where it shares a launch. Its memory is
-    from ``offset`` on; that of loops in its body follows.
+    """Return the sweeps of ``loop`` shared out for ``device``; ``threads`` of a team where it shares a launch. Its
+    memory is from ``offset`` on; that of loops in its body follows.
     """
     count, groups = shared_out(loop, device, threads)
     cached, shared, scratch = _memory(loop, groups, device, offset)
@@ -75,8 +75,8 @@ def team_schedule(loop: TeamLoop, device: Device, threads: int | None = None, of
 def _memory(
     loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device, offset: int
 ) -> tuple[dict[int, CachedArray], int, tuple[TensorType, ...]]:
-    """All cached arrays in shared memory, but for the largest where that is too much; in global memory where the team
-    is spread over blocks.
+    """Return all cached arrays in shared memory, but for the largest where that is too much; in global memory where the
+    team is spread over blocks.
     """
     body = loop.body
     twice = _needs_two(loop, groups)

@@ -54,7 +54,7 @@ class Template(Struct, frozen=True):
         return f"{self.name}[{dims}]{'S' if self.shared else ''}"
 
     def admits(self, other: Template) -> bool:
-        """Whether ``other``, a schedule that there is, is one that this asks for: sizes left open may be any."""
+        """Return whether ``other``, a schedule that there is, is one that this asks for: sizes left open may be any."""
         mine, its = (*self.rows, *self.places), (*other.rows, *other.places)
         same = len(self.rows) == len(other.rows) and len(mine) == len(its)
         return same and all(a.admits(b) for a, b in zip(mine, its, strict=True))
@@ -100,7 +100,7 @@ def _word(node: Node) -> str:
 
 
 def template_of(name: str, split: Split, shared: bool = False) -> Template:
-    """The name of a split."""
+    """Return the name of a split."""
     rows = [Tile("GRID", split.blocks)]
     if split.rows_per_block > split.row_vector:
         rows.append(Tile("CTA", split.rows_per_block // split.row_vector))
@@ -121,7 +121,7 @@ def template_of(name: str, split: Split, shared: bool = False) -> Template:
 
 
 def templates_of(kernel: ScheduledKernel) -> tuple[Template, ...]:
-    """The schedules of a kernel's parts."""
+    """Return the schedules of a kernel's parts."""
     return tuple(template_of(part_name(kernel.graph, p.pattern), p.split, p.caches) for p in kernel.parts)
 
 
@@ -150,12 +150,14 @@ def _tile(text: str, where: str) -> Tile:
 
 
 def wanted(templates: Iterable[Template], name: str) -> Template | None:
-    """The template that a user gave for the part of that name; the last, where there are several."""
+    """Return the template that a user gave for the part of that name; the last, where there are several."""
     return next((t for t in reversed(tuple(templates)) if t.name == name), None)
 
 
 def pick(asked: Template, splits: Sequence[Split]) -> Split:
-    """The first of a part's possible splits that ``asked`` admits; raises ``TemplateError`` with the names of all."""
+    """Return the first of a part's possible splits that ``asked`` admits; raises ``TemplateError`` with the names of
+    all.
+    """
     for split in splits:
         if asked.admits(template_of(asked.name, split)):
             return split
@@ -164,7 +166,7 @@ def pick(asked: Template, splits: Sequence[Split]) -> Split:
 
 
 def check_names(templates: Iterable[Template], kernels: Iterable[ScheduledKernel]) -> None:
-    """Raises ``TemplateError`` for a template of a part that no kernel has."""
+    """Raise ``TemplateError`` for a template of a part that no kernel has."""
     known = [t.name for kernel in kernels for t in templates_of(kernel)]
     for asked in templates:
         if asked.name not in known:

@@ -59,7 +59,7 @@ def vectors_of(
 
 
 def vector_of(shape: PatternView, row_pass: InnerReducePass, cached: Collection[int]) -> int:
-    """How many neighbours of the places that a reduction inside the row leaves a lane can take at a time."""
+    """Return how many neighbours of the places that a reduction inside the row leaves a lane can take at a time."""
     most = list(_neighbours(shape, row_pass, cached))
     vector = _widest(most)
     while vector > 1 and not _for_most(most, vector):
@@ -68,13 +68,13 @@ def vector_of(shape: PatternView, row_pass: InnerReducePass, cached: Collection[
 
 
 def _widest(neighbours: Sequence[tuple[int, int]]) -> int:
-    """The elements of one access, of the widest of those that are neighbours."""
+    """Return the elements of one access, of the widest of those that are neighbours."""
     return ACCESS // max((width for width, _ in neighbours), default=ACCESS)
 
 
 def _fill_lanes(size: int, split: Split, vector: int, exact: bool) -> bool:
-    """Whether the places of a row are as many vectors for each lane; or, but where that has to be ``exact``, one fewer
-    for some, without much more to cache (in a cluster: without any).
+    """Return whether the places of a row are as many vectors for each lane; or, but where that has to be ``exact``, one
+    fewer for some, without much more to cache (in a cluster: without any).
     """
     if exact or size % vector:
         return size % (split.lanes * vector) == 0
@@ -83,7 +83,7 @@ def _fill_lanes(size: int, split: Split, vector: int, exact: bool) -> bool:
 
 
 def _reads_shared(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> bool:
-    """Whether a pass reads what a sort, or an inner reduction, has left in shared memory, place by place; or
+    """Return whether a pass reads what a sort, or an inner reduction, has left in shared memory, place by place; or
     what was copied there, at other places than it is at.
     """
     read = set(walk_pass(shape, row_pass, cached, ()).cached) - _read_as_copied(shape, row_pass, cached)
@@ -116,13 +116,13 @@ def _neighbours(
 
 
 def _for_most(neighbours: Sequence[tuple[int, int]], vector: int) -> bool:
-    """Whether at least half of the accesses of neighbours can be of so many."""
+    """Return whether at least half of the accesses of neighbours can be of so many."""
     return 2 * sum(most >= vector for _, most in neighbours) >= len(neighbours)
 
 
 def is_in_vectors(index: Index, dims: tuple[int, ...], vector: int, along: str = PLACE) -> bool:
-    """Whether ``vector`` neighbouring places (or rows, ``along`` which) from a multiple of ``vector`` on are neighbours
-    in memory, the first at a multiple of ``vector``.
+    """Return whether ``vector`` neighbouring places (or rows, ``along`` which) from a multiple of ``vector`` on are
+    neighbours in memory, the first at a multiple of ``vector``.
     """
     address = linearize(index, dims)
     if not {v.name for v in address.variables()} <= {ROW, BATCH, PLACE, TERM}:
@@ -158,8 +158,9 @@ def _along(e: Expr, name: str, vector: int) -> tuple[int | None, int]:
 
 
 def row_vector_of(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int], device: Device) -> int:
-    """How many neighbouring rows a thread of a GPU can take at a time where rows run fastest: as many as the widest
-    access holds, where all that is read and written place by place is so of neighbouring rows, or the same for them.
+    """Return how many neighbouring rows a thread of a GPU can take at a time where rows run fastest: as many as the
+    widest access holds, where all that is read and written place by place is so of neighbouring rows, or the same for
+    them.
     """
     if device.target.lanes_are_vectors:
         return 1
@@ -184,5 +185,5 @@ def row_vector_of(shape: PatternView, passes: Sequence[RowPass], cached: Collect
 
 
 def _differs(address: Expr) -> bool:
-    """Whether neighbouring rows read or write different elements."""
+    """Return whether neighbouring rows read or write different elements."""
     return ROW in {v.name for v in address.variables()}

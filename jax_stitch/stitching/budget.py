@@ -66,7 +66,7 @@ def _used() -> float:
 
 
 def _held(pid: int) -> int:
-    """Bytes that a process, and all below it, have for themselves; 0 where the system does not tell."""
+    """Return bytes that a process, and all below it, have for themselves; 0 where the system does not tell."""
     process, held = Path("/proc") / str(pid), 0
     try:
         for line in (process / "status").read_text().splitlines():

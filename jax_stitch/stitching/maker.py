@@ -33,8 +33,8 @@ _IDLE = 60.0
 
 
 def answer(header: dict[str, Any], text: bytes) -> Message:
-    """The reply to ``make_elsewhere``: "reason", "log", and "outcome": "made" (with the program), "not worth it",
-    "spent" (its "time" or "memory"), "unstitchable" or "failed"."""
+    """Return the reply to ``make_elsewhere``: "reason", "log", and "outcome": "made" (with the program), "not worth
+    it", "spent" (its "time" or "memory"), "unstitchable" or "failed"."""
     made, reason = b"", ""
     with _log_kept(header["log"]) as log, counted(_tell):
         try:
@@ -53,7 +53,7 @@ def answer(header: dict[str, Any], text: bytes) -> Message:
 
 
 def _made(header: Mapping[str, Any], text: str) -> tuple[bytes, str]:
-    """The program as bytes; or why there is none, if something stands against it."""
+    """Return the program as bytes; or why there is none, if something stands against it."""
     _adapt(header["environment"])
     device, laid_out_for = _device(header["device"]), _device(header["laid_out_for"])
     # A process of other versions, or of an environment that does not reach it, would make other kernels.
@@ -83,7 +83,7 @@ def _tell(done: int, total: int) -> None:
 
 
 def _adapt(environment: Mapping[str, str]) -> None:
-    """Sets what can be set of the parent's surroundings: the rest has been the same from the start, or differs."""
+    """Set what can be set of the parent's surroundings: the rest has been the same from the start, or differs."""
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None

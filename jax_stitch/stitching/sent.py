@@ -26,7 +26,7 @@ class KernelGone(LookupError):
 
 
 def to_bytes(program: KernelProgram) -> bytes:
-    """All of it; of a kernel for the CPU, its name and id, by which it is kept on disk."""
+    """Return all of it; of a kernel for the CPU, its name and id, by which it is kept on disk."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
     pickler.dispatch_table = {**copyreg.dispatch_table, MappingProxyType: _mapping, HostKernel: _kernel}
@@ -35,7 +35,7 @@ def to_bytes(program: KernelProgram) -> bytes:
 
 
 def from_bytes(data: bytes) -> KernelProgram:
-    """The reverse of ``to_bytes``, with the kernels loaded. Raises ``KernelGone``."""
+    """Return the reverse of ``to_bytes``, with the kernels loaded. Raises ``KernelGone``."""
     program = _Unpickler(io.BytesIO(data)).load()
     assert isinstance(program, KernelProgram)
     return program
@@ -68,7 +68,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _is_value(found: Any) -> bool:
-    """Whether that is a class of values, which do nothing when they are made."""
+    """Return whether that is a class of values, which do nothing when they are made."""
     kinds = (Struct, Enum, tuple, Mapping, np.generic)
     return isinstance(found, type) and (is_dataclass(found) or issubclass(found, kinds))
 

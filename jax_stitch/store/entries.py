@@ -28,12 +28,12 @@ DAMAGED = ".damaged"
 
 
 def key(**parts: object) -> str:
-    """A hash (hex) of what determines an entry; the parts must be JSON values."""
+    """Return a hash (hex) of what determines an entry; the parts must be JSON values."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def read(kind: str, name: str) -> bytes | None:
-    """The content of an entry, or None where there is no sound one. A damaged one is set aside."""
+    """Return the content of an entry, or None where there is no sound one. A damaged one is set aside."""
     root = folder()
     try:
         with private.opened(root, kind) as place:
@@ -53,7 +53,7 @@ def read(kind: str, name: str) -> bytes | None:
 
 
 def write(kind: str, name: str, content: bytes) -> None:
-    """Stores an entry; where that cannot be done, warns once, and each process makes its own."""
+    """Store an entry; where that cannot be done, warns once, and each process makes its own."""
     root = folder()
     try:
         with private.opened(root, kind, make=True) as place:
@@ -77,7 +77,7 @@ def remove(kind: str, name: str) -> None:
 
 
 def read_or_build(kind: str, name: str, build: Callable[[], bytes]) -> bytes:
-    """The content of an entry, built and stored first where missing."""
+    """Return the content of an entry, built and stored first where missing."""
     content = read(kind, name)
     if content is None:
         content = build()
@@ -90,7 +90,7 @@ def _seal(name: str, content: bytes) -> bytes:
 
 
 def _sealed(place: int, name: str) -> bytes | None:
-    """All of an entry's file; None where it is not this user's, or no file at all."""
+    """Return all of an entry's file; None where it is not this user's, or no file at all."""
     with private.open_file(name, place) as descriptor:
         if not private.is_own_file(descriptor):  # A folder, say, of which no file can be made.
             return None
@@ -101,7 +101,7 @@ def _sealed(place: int, name: str) -> bytes | None:
 
 
 def _write_whole(place: int, name: str, data: bytes) -> None:
-    """Replaces a file: whoever reads it, even after a crash, sees the old content or the new, never a part."""
+    """Replace a file: whoever reads it, even after a crash, sees the old content or the new, never a part."""
     temporary = f"{eviction.TEMPORARY}{secrets.token_hex(8)}"
     with private.open_file(temporary, place, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         try:

@@ -32,8 +32,8 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def limit() -> int:
-    """The most bytes that the cache may hold: ``$JAX_STITCH_CACHE_MAX_SIZE``, as in ``500MiB``, ``2G`` or ``1000000``
-    (K, M, G and T are powers of 1024), else ``DEFAULT``.
+    """Return the most bytes that the cache may hold: ``$JAX_STITCH_CACHE_MAX_SIZE``, as in ``500MiB``, ``2G`` or
+    ``1000000`` (K, M, G and T are powers of 1024), else ``DEFAULT``.
     """
     text = os.environ.get(LIMIT_VARIABLE, "").strip()
     if not text:
@@ -61,7 +61,7 @@ def written(root: Path, size: int) -> None:
 
 
 def shrink(root: Path, allowed: int) -> None:
-    """Removes what dead processes left half-written, and the least recently read entries beyond ``allowed`` bytes.
+    """Remove what dead processes left half-written, and the least recently read entries beyond ``allowed`` bytes.
 
     Several processes may do so at once: a reader holds what it reads, and what is gone is built again.
     """
@@ -83,7 +83,7 @@ def shrink(root: Path, allowed: int) -> None:
 
 
 def files(root: Path, kinds: Sequence[str] = KINDS) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of the cache, which others may remove meanwhile."""
+    """Yield the files of the cache, which others may remove meanwhile."""
     for kind in kinds:
         listed = []
         # A folder that others can write to may be a link to one of the user's own.
@@ -97,13 +97,13 @@ def files(root: Path, kinds: Sequence[str] = KINDS) -> Iterator[tuple[Path, os.s
 
 
 def remove(path: Path) -> None:
-    """Removes a file of the cache, if it is still there and nobody else can write to its folder."""
+    """Remove a file of the cache, if it is still there and nobody else can write to its folder."""
     with contextlib.suppress(OSError), private.opened(path.parents[1], path.parent.name) as place:
         os.unlink(path.name, dir_fd=place)
 
 
 def _is_abandoned(path: Path, age: float) -> bool:
-    """Whether the process that wrote a file is gone: its lock is, or it has had more time than any takes."""
+    """Return whether the process that wrote a file is gone: its lock is, or it has had more time than any takes."""
     if abs(age) > _ABANDONED:
         return True
     if age < _YOUNG:

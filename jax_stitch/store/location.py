@@ -16,8 +16,8 @@ LIBRARY = "library"
 
 
 def folder() -> Path:
-    """The cache folder, made or not: ``$JAX_STITCH_CACHE_DIR``, else one in the user's cache folder; for a user who has
-    no home, one among the temporary files."""
+    """Return the cache folder, made or not: ``$JAX_STITCH_CACHE_DIR``, else one in the user's cache folder; for a user
+    who has no home, one among the temporary files."""
     try:
         return Path(os.environ.get(FOLDER_VARIABLE) or _of_user()).expanduser()
     except RuntimeError:  # No home: HOME is not set and the user has no name, as in containers.

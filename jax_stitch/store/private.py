@@ -41,7 +41,7 @@ def opened(root: Path, kind: str, *, make: bool = False) -> Iterator[int]:
 
 
 def check(status: os.stat_result, path: Path) -> None:
-    """Raises ``NotPrivate`` for what is not this user's, or can be written by others."""
+    """Raise ``NotPrivate`` for what is not this user's, or can be written by others."""
     if status.st_uid != os.geteuid():
         raise NotPrivate(f"{path} belongs to another user")
     if status.st_mode & _OTHERS:
@@ -49,13 +49,13 @@ def check(status: os.stat_result, path: Path) -> None:
 
 
 def is_own_file(descriptor: int) -> bool:
-    """Whether an open file is a regular one of this user, that nobody else can write to."""
+    """Return whether an open file is a regular one of this user, that nobody else can write to."""
     status = os.fstat(descriptor)
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & _OTHERS
 
 
 def can_hold_secrets(parent: Path) -> bool:
-    """Whether a private folder made in ``parent`` stays the one that was made: nobody else can rename it."""
+    """Return whether a private folder made in ``parent`` stays the one that was made: nobody else can rename it."""
     try:
         status = parent.stat()
     except OSError:
@@ -73,7 +73,7 @@ def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> Iterator[int]
 
 
 def _made(name: str, folder: int) -> OSError | None:
-    """Makes a folder; returns why it cannot, which matters only if it is not there."""
+    """Make a folder; returns why it cannot, which matters only if it is not there."""
     try:
         os.mkdir(name, 0o700, dir_fd=folder)
     except OSError as error:

@@ -12,5 +12,5 @@ __all__ = ["Kind", "Target", "target_of"]
 
 
 def target_of(kind: Kind) -> Target:
-    """The target of devices of this kind."""
+    """Return the target of devices of this kind."""
     return CUDA if kind == "cuda" else HOST

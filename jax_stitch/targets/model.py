@@ -93,5 +93,5 @@ class Target(Struct, frozen=True):
 
     @property
     def calls_each_product(self) -> bool:
-        """Whether XLA calls a library for each product of a batch."""
+        """Return whether XLA calls a library for each product of a batch."""
         return self.product_call_seconds > 0

@@ -37,10 +37,10 @@ class SharedStore(Protocol):
     """Words that all processes read and write."""
 
     def put(self, key: str, value: str) -> bool:
-        """Writes a value once and for all; False where there is one."""
+        """Write a value once and for all; False where there is one."""
 
     def get(self, key: str, seconds: float) -> str | None:
-        """The value, waited for so long; None where none comes."""
+        """Return the value, waited for so long; None where none comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Agreement:
         """What this process knows of the program from earlier ones: heard in process 0."""
 
     def tell(self, word: str, *, ready: bool) -> None:
-        """Tells all that this process has made the program whose hash is ``word``, or why it has none."""
+        """Tell all that this process has made the program whose hash is ``word``, or why it has none."""
         self._store.put(self._key("made", self._process), json.dumps([ready, word]))
 
     def step(self) -> Step:
@@ -86,7 +86,7 @@ class Agreement:
             return self._tried(number)
 
     def timed(self, kind: Kind, seconds: float) -> None:
-        """Takes note of how long a call took."""
+        """Take note of how long a call took."""
         self._times[kind].append(seconds)
 
     def _asked(self, number: int) -> Step:

@@ -11,7 +11,7 @@ import jax
 
 
 def timed(call: Callable[[], Any], arguments: Any) -> tuple[Any, float]:
-    """Its results, and the seconds from when its arguments are there until they are."""
+    """Return its results, and the seconds from when its arguments are there until they are."""
     with contextlib.suppress(Exception):  # What is wrong with an argument shows in the call.
         jax.block_until_ready(arguments)
     start = time.perf_counter()
@@ -20,6 +20,6 @@ def timed(call: Callable[[], Any], arguments: Any) -> tuple[Any, float]:
 
 
 def can_repeat(jaxpr: Any, arguments: Any) -> bool:
-    """Whether nothing of a failed call shows: it has no effects, and its arguments are still there."""
+    """Return whether nothing of a failed call shows: it has no effects, and its arguments are still there."""
     leaves = (leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array))
     return not jaxpr.effects and not any(leaf.is_deleted() for leaf in leaves)

@@ -14,7 +14,9 @@ _LEAST, _TIMES = 30.0, 4.0
 
 
 def budget_for(first_call: float) -> float:
-    """Seconds of processor time for the program of a function whose first call under ``jax.jit`` took so long."""
+    """Return seconds of processor time for the program of a function whose first call under ``jax.jit`` took so
+    long.
+    """
     text = os.environ.get(BUDGET_VARIABLE, "").strip()
     usual = _LEAST + _TIMES * first_call
     if not text:

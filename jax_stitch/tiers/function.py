@@ -24,8 +24,8 @@ def tiered(
     mode: Mode,
     jit_options: Mapping[str, Any],
 ) -> Any:
-    """A function under plain ``jax.jit`` until ``stitched``, which computes the same, is compiled; then what is faster
-    in ``Mode.AUTO``, the stitched one in ``Mode.ASYNC``.
+    """Return a function under plain ``jax.jit`` until ``stitched``, which computes the same, is compiled; then what is
+    faster in ``Mode.AUTO``, the stitched one in ``Mode.ASYNC``.
 
     ``traced`` is what ``traced_apart`` has made of it. Where JAX traces a caller, there is no later call that could run
     another program: ``inline``, ``jax.jit`` of ``stitched``, is called there, and is what ``lower``, ``trace`` and

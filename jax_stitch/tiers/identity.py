@@ -26,7 +26,7 @@ _OF_NO_PROGRAM = ("cache", "log", "traceback", "dump", "distributed", "proxy", "
 
 
 def look_around() -> None:
-    """Finds what is part of all names on a CPU, and what runs kernels there, if that was made before: this takes
+    """Find what is part of all names on a CPU, and what runs kernels there, if that was made before: this takes
     milliseconds the first time, which a first call would miss.
     """
     surroundings(unmeasured())
@@ -37,8 +37,8 @@ def look_around() -> None:
 def call_name(
     traced: jax.stages.Traced, origin: Request, arguments: Sequence[Any], jit_options: Mapping[str, Any]
 ) -> str | None:
-    """A hash of what ``jax.jit`` with these options would run for these arguments, of what decides how it is stitched,
-    and of all tools; None where that would take too long.
+    """Return a hash of what ``jax.jit`` with these options would run for these arguments, of what decides how it is
+    stitched, and of all tools; None where that would take too long.
     """
     if sum(getattr(constant, "nbytes", 0) for constant in traced.jaxpr.consts) > _MOST_CONSTANTS:
         return None

@@ -39,7 +39,7 @@ class _JaxStore:
 
 
 def spans_processes(values: Any) -> bool:
-    """Whether any of a call's arrays lies on devices of other processes too."""
+    """Return whether any of a call's arrays lies on devices of other processes too."""
     return any(isinstance(leaf, jax.Array) and not leaf.is_fully_addressable for leaf in jax.tree.leaves(values))
 
 

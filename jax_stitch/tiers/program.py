@@ -79,12 +79,12 @@ class Program:
 
     @property
     def call(self) -> str:
-        """The function with the types of its arguments, for people."""
+        """Return the function with the types of its arguments, for people."""
         return self.work.name
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of its rebuilt programs on disk."""
+        """Return those of its rebuilt programs on disk."""
         return tuple(self.made.programs)
 
     def move(self, state: State, verdict: Verdict | None = None) -> bool:

@@ -83,7 +83,7 @@ class Programs:
         _all.add(self)
 
     def _choose(self, *args: Any, **kwargs: Any) -> Answer:
-        """A call of which JAX's dispatch does not know what it runs."""
+        """Run a call for which JAX's dispatch knows no program."""
         if tracing():
             return Answer(self._inline(*args, **kwargs))
         with self.tracing:  # JAX traces once where several threads call, but not where they trace.
@@ -103,7 +103,7 @@ class Programs:
         return self._answer(Kind.PLAIN, program.faults, args, kwargs)
 
     def _answer(self, kind: Kind, faults: tuple[Fault, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Answer:
-        """A call of one of the two, and what JAX's dispatch is to run from now on."""
+        """Run one of the two, and return its results with what JAX's dispatch is to run from now on."""
         jitted = self._variants[kind].without(faults)
         if kind is Kind.STITCHED:
             with recorded(self._origin):
@@ -112,7 +112,7 @@ class Programs:
             return answer_of(jitted, args, kwargs)
 
     def _run(self, kind: Kind, faults: tuple[Fault, ...], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call of one of the two, of which JAX's dispatch is to learn nothing."""
+        """Run one of the two, without telling JAX's dispatch."""
         jitted = self._variants[kind].without(faults)
         if kind is Kind.STITCHED:
             with recorded(self._origin):
@@ -121,7 +121,7 @@ class Programs:
             return jitted(*args, **kwargs)
 
     def _faults(self, traced: jax.stages.Traced) -> tuple[Fault, ...]:
-        """The faults of XLA that strike what JAX would run as plain ``jax.jit``."""
+        """Return the faults of XLA that strike what JAX would run as plain ``jax.jit``."""
         with inner_operations_plain(self._origin):
             found = faults_in(traced)
         for fault in found:
@@ -165,8 +165,8 @@ class Programs:
         result: Any,
         spent: float,
     ) -> bool:
-        """Notes a new program, and has it made unless it is known to be slower; ``spent`` as in ``Making``. Whether
-        its calls are counted, since several processes are to change over at the same one."""
+        """Note a new program, and has it made unless it is known to be slower; ``spent`` as in ``Making``. Whether its
+        calls are counted, since several processes are to change over at the same one."""
         agreement = None
         if several_processes():
             agreement = agreement_on(traced) if spans_processes((args, kwargs, result)) else None
@@ -194,7 +194,7 @@ class Programs:
         return None if several_processes() else self._name(traced, args, kwargs)
 
     def _name(self, traced: jax.stages.Traced, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-        """The name of its verdict in this process's cache."""
+        """Return the name of its verdict in this process's cache."""
         if self._mode is not Mode.AUTO:
             return None
         with inner_operations_plain(self._origin), put_off():
@@ -213,7 +213,7 @@ class Programs:
         self._add(jaxpr, program)
 
     def _add(self, jaxpr: ClosedJaxpr, program: Program) -> bool:
-        """Notes a program, unless another thread has noted one."""
+        """Note a program, unless another thread has noted one."""
         with _lock:
             return self._programs.setdefault(jaxpr, program) is program
 
@@ -245,7 +245,7 @@ class Programs:
         background.submit(job)
 
     def _try(self, program: Program, jaxpr: ClosedJaxpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call of both in turn, timed."""
+        """Run one of both programs, in turn, and time it."""
         kind = program.trial.begin()
         if kind is None:
             return self._run(Kind.PLAIN, program.faults, args, kwargs)
@@ -272,7 +272,7 @@ class Programs:
             warn(self._origin, f"the stitched program failed where jax.jit's does not: {told}")
 
     def _together(self, program: Program, agreement: Agreement, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call of a program that several processes run: of what they have agreed that it runs."""
+        """Run a program that several processes share: what they have agreed on."""
         step = agreement.step()
         if step.verdict is not None:
             self._settle_on(program, step.verdict)
@@ -285,7 +285,9 @@ class Programs:
     def _again(
         self, traced: jax.stages.Traced, agreement: Agreement, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The first call of a program run before, whose trace JAX has forgotten: the others make their next one."""
+        """Return the first call of a program run before, whose trace JAX has forgotten: the others make their next
+        one.
+        """
         program = self._program(traced, None)
         program.agreement, program.faults = agreement, self._faults(traced)
         self._add_done(traced.jaxpr, program, State.TRYING)
@@ -313,7 +315,7 @@ class Programs:
                     program.job.rehearse(self.function)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until nothing more goes on in the background for calls like those made so far, whatever it came to;
+        """Wait until nothing more goes on in the background for calls like those made so far, whatever it came to;
         False after ``timeout`` s. What remains to be measured is measured on the next calls.
 
         Raises what went wrong where that could not be a warning.
@@ -335,7 +337,7 @@ class Programs:
         return Status(self._origin.name, self._mode.value, programs + inside(self._origin))
 
     def clear(self) -> None:
-        """Forgets every trace and every compiled program of the function."""
+        """Forget every trace and every compiled program of the function."""
         for program in list(self._programs.values()):
             if program.state is State.MAKING:
                 notices.end(program.work)

@@ -28,11 +28,11 @@ class Counts(Protocol):
 
     @property
     def kernels(self) -> int:
-        """Launches of them in a call."""
+        """Return launches of them in a call."""
 
     @property
     def replaced(self) -> int:
-        """Launches of XLA's kernels in whose place they are."""
+        """Return launches of XLA's kernels in whose place they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class Status:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more goes on in the background, for calls like those made so far: what ``wait`` waits for.
+        """Return whether nothing more goes on in the background, for calls like those made so far: what ``wait`` waits
+        for.
 
         Calls may still run both programs in turn: ``decided`` says whether that is over.
         """
@@ -100,7 +101,9 @@ class Status:
 
     @property
     def decided(self) -> bool:
-        """Whether nothing will change any more: also, both programs have been tried, on as many calls as it takes."""
+        """Return whether nothing will change any more: also, both programs have been tried, on as many calls as it
+        takes.
+        """
         return self.settled and all(program.state != "trying" for program in self.programs)
 
     def __str__(self) -> str:

@@ -59,7 +59,7 @@ class Times:
 
     @property
     def stays(self) -> bool:
-        """Whether the stitched program is clearly faster."""
+        """Return whether the stitched program is clearly faster."""
         return self.stitched <= CLEARLY * self.plain
 
 
@@ -113,7 +113,7 @@ class Trial:
             self._measuring.release()
 
     def _looks_again(self, times: Times) -> bool:
-        """Whether another look is due, which is then begun."""
+        """Return whether another look is due, which is then begun."""
         is_moment = sum(map(sum, self._samples.values())) < _MOMENT
         if times.stays or not is_moment or self._not_before:
             return False
@@ -125,7 +125,7 @@ class Trial:
 
     @property
     def calls(self) -> int:
-        """Calls timed so far."""
+        """Call timed so far."""
         return sum(map(len, self._samples.values()))
 
 
@@ -163,5 +163,5 @@ def _order(plain: Sequence[float], stitched: Sequence[float]) -> float:
 
 
 def _apart(plain: Sequence[float], stitched: Sequence[float]) -> bool:
-    """Whether all times of the one are longer than all of the other."""
+    """Return whether all times of the one are longer than all of the other."""
     return max(stitched) < CLEARLY * min(plain) or min(stitched) > CLEARLY * max(plain)

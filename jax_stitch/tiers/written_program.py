@@ -53,7 +53,9 @@ class _NotWritten(Exception):
 
 
 def written(traced: jax.stages.Traced, arguments: Sequence[Any], jit_options: Mapping[str, Any]) -> bytes | None:
-    """The program of a call of these arguments under ``jax.jit`` with these options; None where it has no writing."""
+    """Return the program of a call of these arguments under ``jax.jit`` with these options; None where it has no
+    writing.
+    """
     if traced.jaxpr.effects or not _OPTIONS.issuperset(jit_options) or not all(map(_is_on_one_device, arguments)):
         return None
     donated = [info.donated for info in jax.tree.leaves(traced.args_info, is_leaf=lambda x: hasattr(x, "donated"))]
@@ -197,7 +199,7 @@ def _shape(dims: Sequence[Any]) -> str:
 
 
 def _own_name(primitive: Primitive) -> str:
-    """The name of one of JAX's own operations, or of ours."""
+    """Return the name of one of JAX's own operations, or of ours."""
     name = _own_names.get(primitive)
     if name is None:
         attribute = _ATTRIBUTES.get(primitive.name, primitive.name.replace("-", "_") + "_p")
@@ -212,7 +214,7 @@ _own_names: dict[Primitive, str] = {}
 
 
 def _word(value: Any) -> str:
-    """A value that is one word."""
+    """Return a value that is one word."""
     kind = type(value)
     if value is None or kind in (bool, int, str, bytes):
         return f"{kind.__name__} {value!r}"
@@ -235,7 +237,7 @@ def _word(value: Any) -> str:
 
 
 def _of_jax(value: Any) -> str:
-    """Values of JAX's own types, which are named by what they hold, and its functions."""
+    """Return values of JAX's own types, which are named by what they hold, and its functions."""
     kind = type(value)
     if kind.__name__ == "PjitFunction":
         value = value.__wrapped__
@@ -264,7 +266,7 @@ def _of_jax(value: Any) -> str:
 
 
 def _home(named: Any) -> str:
-    """Where a class or function of JAX or NumPy is defined: the same wherever their versions are."""
+    """Return where a class or function of JAX or NumPy is defined: the same wherever their versions are."""
     module = named.__module__ or ""
     return f"{module}.{named.__qualname__}" if module.startswith(("jax.", "jaxlib", "numpy")) else _refuse()
 

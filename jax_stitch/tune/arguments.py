@@ -31,7 +31,7 @@ class TooLarge(Exception):
 def argument_sets(
     types: Sequence[jax.ShapeDtypeStruct], device: Device, in_cache: bool = False
 ) -> list[tuple[jax.Array, ...]]:
-    """Sets of arguments on ``device``, together twice the size of its last cache where ``MOST_SETS`` of them are.
+    """Set of arguments on ``device``, together twice the size of its last cache where ``MOST_SETS`` of them are.
 
     ``in_cache``: one set, for what runs on the same arrays again and again; so have small arguments. Floating values
     are near 1, so that no program runs into NaNs or denormal numbers by itself; integers are positions along the

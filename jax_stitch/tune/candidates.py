@@ -34,18 +34,18 @@ class Contender:
 
     @property
     def key(self) -> str:
-        """A hash of the sources of its kernels, whatever HLO called their values."""
+        """Return a hash of the sources of its kernels, whatever HLO called their values."""
         sources = [repr(structure(k.source)) for k in self.kernels]
         return store.key(kind="stitched", kernels=sources, headers=dict(headers()))
 
 
 def planned(unit: Unit) -> Contender:
-    """A unit as it was planned."""
+    """Return a unit as it was planned."""
     return Contender("; ".join(str(t) for k in unit.kernels for t in templates_of(k.scheduled)), unit.kernels)
 
 
 def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Contender, ...]:
-    """The ways to compute a unit on ``device``, the planned one first, then those nearest to it."""
+    """Return the ways to compute a unit on ``device``, the planned one first, then those nearest to it."""
     by_key: dict[str, Contender] = {}
     for candidate in _candidates(unit, device):
         if candidate is None:
@@ -80,7 +80,7 @@ def _candidates(unit: Unit, device: Device) -> Iterator[Contender | None]:
 
 
 def _apart(kernel: StitchedKernel, device: Device) -> Iterator[StitchedKernel]:
-    """Each part of a kernel as a launch of its own."""
+    """Yield each part of a kernel as a launch of its own."""
     graph = kernel.scheduled.graph
     for n, part in enumerate(kernel.scheduled.parts):
         pattern: Sequence[Pattern] = (replace(part.pattern, phase=0),)

@@ -32,8 +32,8 @@ def in_place(stitched: Stitched) -> Stitched:
 
 
 def _made(kernel: StitchedKernel, known: dict[tuple[int, tuple[Reuse, ...]], KernelSource]) -> StitchedKernel:
-    """The kernel with the text that writes in place: kernels that have one text, and may write over the same, have one
-    then too."""
+    """Return the kernel with the text that writes in place: kernels that have one text, and may write over the same,
+    have one then too."""
     if not kernel.reuses:
         return kernel
     key = id(kernel.source), kernel.reuses

@@ -29,8 +29,8 @@ _SECONDS = 0.02
 def fastest(
     contenders: Sequence[Contender], compiled: Mapping[str, Mapping[int, Kernel]], device: Device
 ) -> Sequence[Contender]:
-    """The planned candidate, which is the first, and those whose kernels take least; all where that cannot be asked:
-    on a CPU, or without CuPy.
+    """Return the planned candidate, which is the first, and those whose kernels take least; all where that cannot be
+    asked: on a CPU, or without CuPy.
 
     ``compiled`` has the kernels of each candidate by its key and by the identity of their sources.
     """

@@ -89,7 +89,7 @@ def whole_race(plans: Sequence[Stitched], device: Device) -> tuple[Race, tuple[s
 
 
 def _text(program: Program, types: Sequence[jax.ShapeDtypeStruct]) -> str:
-    """A program before XLA; the same in every process."""
+    """Return a program before XLA; the same in every process."""
 
     def run(*arrays: Any) -> list[Any]:
         return list(program(arrays))

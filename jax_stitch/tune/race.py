@@ -45,7 +45,7 @@ class Race:
 
 
 def run(race: Race, station: Station) -> dict[str, Measured]:
-    """The times of a race, from the library where it has been run on this station, else measured and kept."""
+    """Return the times of a race, from the library where it has been run on this station, else measured and kept."""
     known = library.read(station, race.keys)
     if known is not None:
         return known
@@ -55,7 +55,7 @@ def run(race: Race, station: Station) -> dict[str, Measured]:
 
 
 def measure(race: Race) -> dict[str, Measured]:
-    """Runs a race: its programs in turn, on fresh arguments; again, a few times, where noise leaves it open."""
+    """Run a race: its programs in turn, on fresh arguments; again, a few times, where noise leaves it open."""
     programs, (one, *others) = race.programs(), race.arguments()
     runnable = {key: _over_arrays(program) for key, program in programs.items()}
     by_key: dict[str, Timing] = {}
@@ -69,7 +69,9 @@ def measure(race: Race) -> dict[str, Measured]:
 
 
 def is_settled(times: Sequence[Measured]) -> bool:
-    """Whether the best of these is clearly faster than the first program, or clearly slower, after rounds enough."""
+    """Return whether the best of these is clearly faster than the first program, or clearly slower, after rounds
+    enough.
+    """
     best = min(times, key=lambda m: m.seconds)
     return best.rounds >= _ENOUGH and not 1 - CLEARLY < best.ahead < CLEARLY
 
@@ -79,7 +81,7 @@ def _together(before: Timing | None, timing: Timing) -> Timing:
 
 
 def measured(first: Timing, timing: Timing) -> Measured:
-    """A program's time beside the first one's, round by round: what slows a round slows both."""
+    """Return a program's time beside the first one's, round by round: what slows a round slows both."""
     pairs = list(zip(timing.samples, first.samples, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)
     ahead = sum(a < b for a, b in pairs) / len(pairs)
@@ -87,7 +89,7 @@ def measured(first: Timing, timing: Timing) -> Measured:
 
 
 def beats_first(time: Measured, first: Measured) -> bool:
-    """Whether a program is faster than the first one, and that beyond noise."""
+    """Return whether a program is faster than the first one, and that beyond noise."""
     return time.seconds < first.seconds and time.ahead >= CLEARLY
 
 

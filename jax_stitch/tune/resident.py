@@ -40,7 +40,9 @@ def all_resident(stitched: Stitched, kernels: tuple[Kernel, ...]) -> tuple[Stitc
 
 
 def _most(kernel: StitchedKernel, made: PtxKernel, device: Device) -> int:
-    """The blocks of a kernel that may wait for each other: all that run together, or any number where none waits."""
+    """Return the blocks of a kernel that may wait for each other: all that run together, or any number where none
+    waits.
+    """
     source = kernel.source
     if not _waits(kernel):
         return source.grid
@@ -51,8 +53,8 @@ def _most(kernel: StitchedKernel, made: PtxKernel, device: Device) -> int:
 
 
 def _by_driver(made: PtxKernel, source: KernelSource, device: Device) -> int | None:
-    """The blocks that the driver of an attached GPU puts on a multiprocessor: it knows what it takes of it itself. None
-    where it cannot be asked; the count by the published rules then stands alone."""
+    """Return the blocks that the driver of an attached GPU puts on a multiprocessor: it knows what it takes of it
+    itself. None where it cannot be asked; the count by the published rules then stands alone."""
     if not device.attached:
         return None
     from jax_stitch.launch import direct
@@ -67,6 +69,6 @@ def _by_driver(made: PtxKernel, source: KernelSource, device: Device) -> int | N
 
 
 def _waits(kernel: StitchedKernel) -> bool:
-    """Whether blocks of the kernel stand at a barrier until all have come."""
+    """Return whether blocks of the kernel stand at a barrier until all have come."""
     residency = kernel.scheduled.residency
     return residency is not None and (residency.last_block_from > 1 or any(p.spread for p in kernel.scheduled.parts))

@@ -56,7 +56,7 @@ def without_slower(stitched: Stitched) -> Stitched:
 
 
 def _together(stitched: Stitched) -> Iterator[tuple[StitchedKernel, ...]]:
-    """Kernels that stay or go together: of several, one hands another the partial results of a reduction."""
+    """Yield kernels that stay or go together: of several, one hands another the partial results of a reduction."""
     for graph, kernels in _graphs(stitched):
         for unit in units_of(graph, kernels):
             yield unit.kernels
@@ -76,8 +76,8 @@ def _graphs(stitched: Stitched) -> Iterator[tuple[Graph, Sequence[StitchedKernel
 def _by_xla(
     kernels: Sequence[StitchedKernel], own: Sequence[Latency], by_name: Mapping[str, KernelTraffic], device: Device
 ) -> float | None:
-    """Seconds that XLA's kernels for the operations of one launch of each are predicted to take, each with the whole
-    device for itself; ``None`` where bytes and instructions do not say.
+    """Return seconds that XLA's kernels for the operations of one launch of each are predicted to take, each with the
+    whole device for itself; ``None`` where bytes and instructions do not say.
     """
     graph, parts = kernels[0].scheduled.graph, [part for k in kernels for part in k.scheduled.parts]
     nodes = [graph[i] for i in dict.fromkeys(i for part in parts for i in part.pattern.nodes)]
@@ -95,13 +95,13 @@ def _by_xla(
 
 
 def _whole(kernel: StitchedKernel) -> int:
-    """Bytes of all that a kernel reads and writes, but partial results, which XLA has not."""
+    """Return bytes of all that a kernel reads and writes, but partial results, which XLA has not."""
     graph, scheduled = kernel.scheduled.graph, kernel.scheduled
     return sum(node_bytes(graph[i]) for i in (*scheduled.inputs, *scheduled.outputs) if graph[i].op != PARTIAL)
 
 
 def _spread(own: Latency, device: Device) -> float:
-    """Seconds that all multiprocessors together take to issue a kernel's instructions."""
+    """Return seconds that all multiprocessors together take to issue a kernel's instructions."""
     issue = constants_of(device).issue
     cycles = sum(p.warps * n * issue[name] for p in own.phases for name, n in p.instructions)
     return cycles / device.multiprocessors / (device.clock_ghz * 1e9)

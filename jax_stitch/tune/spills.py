@@ -29,8 +29,8 @@ class _Attempt:
 
 
 def fit(stitched: Stitched, target: str) -> Stitched:
-    """The same kernels for ``target``, as in ``Stitched.compile``; those that spill registers there are laid out with
-    fewer threads to a multiprocessor, so that each has more.
+    """Return the same kernels for ``target``, as in ``Stitched.compile``; those that spill registers there are laid out
+    with fewer threads to a multiprocessor, so that each has more.
 
     Where no schedule does without, the one that spills least. Those that take the compiler too long are left to XLA.
     Kernels for the host stay as they are.
@@ -57,7 +57,7 @@ def fit(stitched: Stitched, target: str) -> Stitched:
 
 
 def _roomier(kernel: StitchedKernel, device: Device, first: _Attempt) -> _Attempt:
-    """The first layout without spills, or the one with the fewest."""
+    """Return the first layout without spills, or the one with the fewest."""
     best = first
     for registers in _REGISTERS:
         if registers <= first.compiled.registers:

@@ -88,14 +88,16 @@ class _Tuner:
     """By what a unit is planned to be, and whether it is in a loop."""
 
     def kernels(self, stitched: Stitched) -> Stitched:
-        """The function with the best for each of its units."""
+        """Return the function with the best for each of its units."""
         plan, kernels = self.plan(stitched.plan, by_graph(stitched.kernels))
         return replace(stitched, plan=plan, kernels=numbered(kernels))
 
     def plan(
         self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]
     ) -> tuple[FusionPlan, list[StitchedKernel]]:
-        """A plan and those of the loops and branches in it, tuned, and their kernels; ``kernels`` are by graph."""
+        """Return a plan and those of the loops and branches in it, tuned, and their kernels; ``kernels`` are by
+        graph.
+        """
         own, notes = list(kernels.get(id(plan.graph), ())), list(plan.notes)
         reasons: dict[int, str] = {}
         chosen: list[StitchedKernel] = []
@@ -146,7 +148,8 @@ class _Tuner:
         return _Verdict(reason=_slower("XLA's own kernels take", first, "a stitched one", best))
 
     def whole(self, stitched: Stitched, others: Mapping[str, Stitched]) -> Stitched:
-        """The plan of the function, or another, that is fastest; without kernels where ``jax.jit`` is not slower.
+        """Return the plan of the function, or another, that is fastest; without kernels where ``jax.jit`` is not
+        slower.
 
         ``others`` are by what is told of them after "stitched".
         """
@@ -173,7 +176,7 @@ class _Tuner:
         return _noted(left, f"autotune: {reason}: it runs as jax.jit runs it")
 
     def _race_whole(self, plans: Sequence[Stitched]) -> tuple[Measured, list[Measured]]:
-        """The times of ``jax.jit`` and of each plan."""
+        """Return the times of ``jax.jit`` and of each plan."""
         if plans[0].capture.is_partitioned:
             raise _Unmeasured("it runs on several devices")
         if plans[0].capture.callbacks:
@@ -205,7 +208,7 @@ def _slower(one: str, first: Measured, other: str, best: Measured) -> str:
 
 
 def _left(plan: FusionPlan, reason: str) -> FusionPlan:
-    """A plan without kernels."""
+    """Return a plan without kernels."""
     children = {key: _left(child, reason) for key, child in plan.children.items()}
     return replace(withdrawn(plan, dict.fromkeys(range(len(plan.kernels)), reason)), children=children)
 

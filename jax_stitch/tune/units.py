@@ -38,20 +38,20 @@ class Unit:
 
     @functools.cached_property
     def own_graph(self) -> Graph:
-        """The plan's graph, with the same ids: ``inputs`` are its parameters, ``results`` its results. Made when first
-        asked for: who leaves kernels out by their times does not ask.
+        """Return the plan's graph, with the same ids: ``inputs`` are its parameters, ``results`` its results. Made when
+        first asked for: who leaves kernels out by their times does not ask.
         """
         return _own_graph(self.graph, self.inputs, self.results)
 
     @property
     def by_xla(self) -> Graph:
-        """The same without a trace of the kernels: reductions are in one step again."""
+        """Return the same without a trace of the kernels: reductions are in one step again."""
         steps = [i for k in self.kernels for p in k.scheduled.parts for i in p.pattern.nodes]
         return in_one_step(self.own_graph, [i for i in steps if self.own_graph[i].op == PARTIAL])
 
     @property
     def arguments(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """The types of the parameters."""
+        """Return the types of the parameters."""
         import jax  # To measure them: to leave some out takes none.
 
         types = (self.own_graph[i].tensor for i in self.own_graph.parameters)
@@ -59,12 +59,12 @@ class Unit:
 
     @property
     def is_endless(self) -> bool:
-        """Whether a loop's length depends on values, so that with others it might run for ever."""
+        """Return whether a loop's length depends on values, so that with others it might run for ever."""
         return is_endless(self.own_graph, [p.id for p in needed(self.by_xla)])
 
 
 def units_of(graph: Graph, kernels: Sequence[StitchedKernel]) -> tuple[Unit, ...]:
-    """The units of a plan's kernels, which are all that ``graph`` has."""
+    """Return the units of a plan's kernels, which are all that ``graph`` has."""
     together = Groups[int]()
     writers = {i: k for k, kernel in enumerate(kernels) for i in kernel.scheduled.outputs if graph[i].op == PARTIAL}
     for k, kernel in enumerate(kernels):
@@ -91,13 +91,13 @@ def _unit(graph: Graph, numbers: Sequence[int], all_kernels: Sequence[StitchedKe
 
 
 def _is_known(graph: Graph, i: int) -> bool:
-    """Whether a value is the same number everywhere, which the program's text has."""
+    """Return whether a value is the same number everywhere, which the program's text has."""
     node = graph[i]
     return node.op == "broadcast" and graph[node.operands[0]].op == "constant"
 
 
 def _own_graph(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) -> Graph:
-    """The graph with ``inputs``, and the parameters that are needed besides, as its parameters."""
+    """Return the graph with ``inputs``, and the parameters that are needed besides, as its parameters."""
     given = set(inputs)
     nodes = tuple(_empty(n) if n.id in given else n for n in graph.nodes)
     unit_graph = replace(graph, nodes=nodes, parameters=(), results=results)
@@ -109,13 +109,13 @@ def _own_graph(graph: Graph, inputs: Sequence[int], results: tuple[int, ...]) ->
 
 
 def _empty(node: Node) -> Node:
-    """A value that is given, in place of the operation."""
+    """Return a value that is given, in place of the operation."""
     nothing: MappingProxyType[str, Graph] = MappingProxyType({})
     return replace(node, op="parameter", operands=(), attributes=MappingProxyType({}), graphs=nothing, literal=None)
 
 
 def needed(graph: Graph) -> Iterator:
-    """The nodes that the results depend on."""
+    """Yield the nodes that the results depend on."""
     waiting, seen = list(graph.results), set(graph.results)
     while waiting:
         node = graph[waiting.pop()]
@@ -126,7 +126,7 @@ def needed(graph: Graph) -> Iterator:
 
 
 def is_endless(graph: Graph, nodes: Sequence[int] | None = None) -> bool:
-    """Whether a loop of unknown length is among the nodes (all of them by default) or in what they call."""
+    """Return whether a loop of unknown length is among the nodes (all of them by default) or in what they call."""
     chosen = graph.nodes if nodes is None else [graph[i] for i in nodes]
     return any(
         (n.op == "while" and "trip_count" not in n.attributes) or any(map(is_endless, n.graphs.values()))
@@ -135,7 +135,7 @@ def is_endless(graph: Graph, nodes: Sequence[int] | None = None) -> bool:
 
 
 def by_graph(kernels: Sequence[StitchedKernel]) -> dict[int, list[StitchedKernel]]:
-    """Kernels by the identity of the graph that they are of."""
+    """Return kernels by the identity of the graph that they are of."""
     grouped: dict[int, list[StitchedKernel]] = {}
     for kernel in kernels:
         grouped.setdefault(id(kernel.scheduled.graph), []).append(kernel)
@@ -143,6 +143,6 @@ def by_graph(kernels: Sequence[StitchedKernel]) -> dict[int, list[StitchedKernel
 
 
 def numbered(kernels: Sequence[StitchedKernel]) -> tuple[StitchedKernel, ...]:
-    """The kernels by number, with one source for those that are alike."""
+    """Return the kernels by number, with one source for those that are alike."""
     sources = Sources()
     return tuple(replace(k, number=n, source=sources.first(k.source)) for n, k in enumerate(kernels))

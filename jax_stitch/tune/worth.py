@@ -59,13 +59,13 @@ class Bound(Struct, frozen=True):
 
     @property
     def part(self) -> float:
-        """The most that could be saved, of the whole."""
+        """Return the most that could be saved, of the whole."""
         return self.saved / self.seconds if self.seconds else 0.0
 
 
 @seldom()
 def check_worth(captured: Captured, device: Device) -> None:
-    """Raises ``NotWorthStitching`` where nothing, or next to nothing, could be saved."""
+    """Raise ``NotWorthStitching`` where nothing, or next to nothing, could be saved."""
     if captured.callbacks or captured.effects:  # What Python takes nobody knows.
         return
     limit = bound(captured.text, device, captured.homes)
@@ -75,8 +75,8 @@ def check_worth(captured: Captured, device: Device) -> None:
 
 
 def bound(text: str, device: Device, homes: Mapping[int, int] = _NONE) -> Bound | None:
-    """The bound of a program by its optimized HLO; None where bytes and launches do not bound its time. ``homes`` as in
-    ``Captured``.
+    """Return the bound of a program by its optimized HLO; None where bytes and launches do not bound its time.
+    ``homes`` as in ``Captured``.
     """
     module, traffic = _read(text)
     own = [kernel for kernel in traffic.kernels if not kernel.library]
@@ -129,14 +129,14 @@ def worthwhile(stitched: Stitched) -> Stitched:
 
 
 def replaced_launches(stitched: Stitched) -> int:
-    """Launches in a call of XLA's kernels of which stitched kernels have a part."""
+    """Return launches in a call of XLA's kernels of which stitched kernels have a part."""
     _, traffic = _read(stitched.capture.text)
     taken = {name for kernel in stitched.kernels for name in _taken(kernel)}
     return sum(kernel.launches for kernel in traffic.kernels if kernel.name in taken and not kernel.library)
 
 
 def hlo_bytes(shape: hlo_parser.Shape) -> int:
-    """Bytes of a value."""
+    """Return bytes of a value."""
     if isinstance(shape, hlo_parser.TupleShape):
         return sum(hlo_bytes(element) for element in shape.elements)
     return shape.bytes if isinstance(shape, hlo_parser.ArrayShape) else 0
@@ -168,7 +168,7 @@ def _saved(kernel: StitchedKernel, launch: float, by_name: Mapping[str, KernelTr
 
 
 def _taken(kernel: StitchedKernel) -> set[str]:
-    """The names of XLA's kernels that a kernel has operations of, also of the loops in it."""
+    """Return the names of XLA's kernels that a kernel has operations of, also of the loops in it."""
     graph = kernel.scheduled.graph
     names: set[str] = set()
     open_nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
@@ -195,8 +195,8 @@ def _unbounded(module: Module) -> set[str]:
 
 
 def _passes(module: Module, fusion: Instruction) -> int:
-    """How often a fusion goes over what it moves: one that a library of the CPU does, once up to each reduction that
-    others wait for; one that XLA generates, once."""
+    """Return how often a fusion goes over what it moves: one that a library of the CPU does, once up to each reduction
+    that others wait for; one that XLA generates, once."""
     config = fusion.attributes.get("backend_config")
     kind = config.get("fusion_config", {}).get("kind", "") if isinstance(config, Mapping) else ""
     if not str(kind).startswith(_LIBRARIES):

@@ -8,7 +8,7 @@ _forked_after_use = False
 
 
 def forked_after_use() -> bool:
-    """Whether a compilation by XLA in this process would wait for threads that only its parent has."""
+    """Return whether a compilation by XLA in this process would wait for threads that only its parent has."""
     return _forked_after_use
 
 

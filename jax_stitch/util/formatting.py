@@ -44,7 +44,7 @@ def format_fewer(new: float, old: float) -> str:
 
 
 def format_faster(new: float, old: float) -> str:
-    """A speed-up: ``2.0, 5.0`` seconds as "2.5x as fast"."""
+    """Return a speed-up: ``2.0, 5.0`` seconds as "2.5x as fast"."""
     return f"{_times(old / new)} as fast" if old and new else "-"
 
 

@@ -18,7 +18,7 @@ class Groups(Generic[_T]):
         self._above: dict[_T, _T] = {value: value for value in values}
 
     def group(self, value: _T) -> _T:
-        """The member that stands for the group of a value, which is added where it is new."""
+        """Return the member that stands for the group of a value, which is added where it is new."""
         above = self._above
         top = above.setdefault(value, value)
         while above[top] != top:
@@ -28,13 +28,13 @@ class Groups(Generic[_T]):
         return top
 
     def join(self, *values: _T) -> None:
-        """Puts the groups of these values together."""
+        """Put the groups of these values together."""
         top = self.group(values[0])
         for value in values[1:]:
             self._above[self.group(value)] = top
 
     def all(self) -> list[list[_T]]:
-        """The groups and their members, in the order in which they were added."""
+        """Return the groups and their members, in the order in which they were added."""
         members: dict[_T, list[_T]] = {}
         for value in self._above:
             members.setdefault(self.group(value), []).append(value)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 
 def later(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The ``__getattr__`` of a package: by name, the module that has it. What was asked for once is the package's own.
+    """Return the ``__getattr__`` of a package: by name, the module that has it. What was asked for once is the
+    package's own.
 
     Its ``__dir__`` names what was not asked for yet, too.
     """

@@ -39,7 +39,7 @@ _handler.setFormatter(logging.Formatter("{levelname}:{asctime}:{name}: {message}
 
 
 def wanted() -> str:
-    """The value of the variable, or "" where it is not set. Warns, once, of one that is none."""
+    """Return the value of the variable, or "" where it is not set. Warns, once, of one that is none."""
     text = os.environ.get(LOG_VARIABLE, "").strip().lower()
     if text and text not in LEVELS:
         known = ", ".join(map(repr, LEVELS))
@@ -49,7 +49,7 @@ def wanted() -> str:
 
 
 def follow() -> None:
-    """Does what the variable and JAX's option ask for now; called whenever there may be something to tell."""
+    """Do what the variable and JAX's option ask for now; called whenever there may be something to tell."""
     level = LEVELS.get(wanted())
     if level is None and _asked_by_jax():
         level = logging.DEBUG

@@ -73,7 +73,7 @@ def end(work: Work) -> None:
 
 
 def tell_result(work: Work, result: str) -> None:
-    """Says what work came to that was spoken of."""
+    """Say what work came to that was spoken of."""
     with _lock:
         if work.shown and not _stopping:
             _write(f"{_CLEAR if _on_terminal() else ''}{work.name}: {result}\n")

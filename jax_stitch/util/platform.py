@@ -29,7 +29,7 @@ _NO_DRIVER = (
 
 
 def settle() -> None:
-    """Keeps JAX to the CPU where its CUDA plugin is installed, for planning, and no NVIDIA driver is.
+    """Keep JAX to the CPU where its CUDA plugin is installed, for planning, and no NVIDIA driver is.
 
     JAX would print a traceback and then do the same. For commands only: a library has no business choosing the user's
     platform. To be called before JAX's first use of a device.

@@ -17,14 +17,14 @@ Step = Callable[[str], None]
 
 
 def silent(step: str) -> None:
-    """A ``Step`` that says nothing."""
+    """Return a ``Step`` that says nothing."""
 
 
 _told: ContextVar[Step] = ContextVar("jax_stitch_told", default=silent)
 
 
 def tell(step: str) -> None:
-    """Says what is being done to whoever has asked with ``told``, from deep inside a call."""
+    """Say what is being done to whoever has asked with ``told``, from deep inside a call."""
     _told.get()(step)
 
 
@@ -45,7 +45,7 @@ _counted: ContextVar[Count | None] = ContextVar("jax_stitch_counted", default=No
 
 
 def tell_count(done: int, total: int) -> None:
-    """Says how many kernels are compiled to whoever has asked with ``counted``, from deep inside a call."""
+    """Say how many kernels are compiled to whoever has asked with ``counted``, from deep inside a call."""
     count = _counted.get()
     if count is not None:
         count(done, total)

@@ -27,7 +27,7 @@ _TYPED_FFI = 4
 
 @functools.cache
 def effect_of_calls(ordered: bool) -> Any:
-    """The effect by which JAX keeps a call of a Python function, or keeps it in order."""
+    """Return the effect by which JAX keeps a call of a Python function, or keeps it in order."""
     (effect,) = jax.make_jaxpr(lambda: io_callback(lambda: None, None, ordered=ordered))().effects
     return effect
 

@@ -7,5 +7,5 @@ _TARGETS = frozenset({"xla_ffi_python_cpu_callback", GPU_TARGET})
 
 
 def is_python_call(target: str) -> bool:
-    """Whether a custom call's target is that of JAX's calls of Python functions."""
+    """Return whether a custom call's target is that of JAX's calls of Python functions."""
     return target in _TARGETS

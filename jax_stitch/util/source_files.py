@@ -19,7 +19,7 @@ _LARGEST = 8 << 20
 
 
 def source_text(file: str) -> str | None:
-    """The text of a file of Python source; None for what is none, or is nobody's business."""
+    """Return the text of a file of Python source; None for what is none, or is nobody's business."""
     if file in linecache.cache:  # A notebook's cell, or what a traceback has shown: as that was.
         return "".join(linecache.getlines(file))
     if not (_is_loaded(file) or _is_below_working_folder(file)):

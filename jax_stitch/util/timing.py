@@ -130,7 +130,8 @@ def repeated(
     trips: int,
     others: Sequence[tuple[Any, ...]] = (),
 ) -> Callable[[], Any]:
-    """A program of its own that calls ``function(*args, **kwargs)`` ``trips`` times and returns the last results.
+    """Return a program of its own that calls ``function(*args, **kwargs)`` ``trips`` times and returns the last
+    results.
 
     Each call waits for the one before: a barrier hands on the arguments together with its results, so that XLA can
     neither take the call out of the loop nor leave any out. With ``others`` each call has the next arguments: on a CPU,
@@ -167,14 +168,14 @@ def repeated(
 
 
 def _runs_calls_at_once() -> bool:
-    """Whether JAX's device is one that runs operations at once where it can; others run them in order."""
+    """Return whether JAX's device is one that runs operations at once where it can; others run them in order."""
     return jax.default_backend() == "cpu"
 
 
 def _rotating(
     function: Callable[..., Any], sets: Sequence[tuple[Any, ...]], kwargs: Mapping[str, Any]
 ) -> Callable[[], Any]:
-    """Calls a function with each set of arguments in turn."""
+    """Call a function with each set of arguments in turn."""
     if len(sets) == 1:
         return functools.partial(function, *sets[0], **kwargs)
     turns = itertools.cycle(sets)
@@ -182,7 +183,7 @@ def _rotating(
 
 
 def copied(arguments: Any) -> Any:
-    """A pytree with copies of its arrays, which may be given away."""
+    """Return a pytree with copies of its arrays, which may be given away."""
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, jax.Array) else leaf, arguments)
 
 
@@ -218,7 +219,7 @@ def _warm(function: Callable[[], Any]) -> float:
 
 
 def _sample(function: Callable[[], Any], calls: int) -> float:
-    """Seconds per call.
+    """Return seconds per call.
 
     On a CPU each call is waited for: JAX would run independent calls at once; a GPU runs them one after another.
     """

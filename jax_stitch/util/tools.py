@@ -7,6 +7,6 @@ import shutil
 
 
 def find(name: str) -> str | None:
-    """The first program of that name in an absolute folder of PATH."""
+    """Return the first program of that name in an absolute folder of PATH."""
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, path)))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     def replace(value: Any, /, **changes: Any) -> Any:
-        """The same with ``changes`` in place of these fields."""
+        """Return the same with ``changes`` in place of these fields."""
         if isinstance(value, Struct):
             return structs.replace(value, **changes)
         return dataclasses.replace(value, **changes)

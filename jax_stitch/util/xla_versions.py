@@ -15,7 +15,7 @@ has more kinds, and takes ``True`` for one that comes later."""
 
 
 def xla_versions() -> tuple[str, ...]:
-    """All of them, as text."""
+    """Return all of them, as text."""
     return (jax.__version__, jaxlib.__version__, *_plugins())
 
 

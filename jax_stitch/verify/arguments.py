@@ -63,7 +63,7 @@ def _values(
 
 
 def moved(given: Sequence[Array], step: float, seed: int) -> list[Array]:
-    """The same with each floating value moved by up to ``step`` of itself: what rounding otherwise may do."""
+    """Return the same with each floating value moved by up to ``step`` of itself: what rounding otherwise may do."""
     rng = np.random.default_rng(seed)
     return [_moved(a, step, rng) for a in given]
 

@@ -18,7 +18,7 @@ _OF_ITS_TYPE = frozenset({"bitcast-convert", "custom-call", "reduce-precision"})
 
 
 def widened(graph: Graph) -> Graph | None:
-    """The graph with all floating values in 64 bits; None where it insists on their types."""
+    """Return the graph with all floating values in 64 bits; None where it insists on their types."""
     nodes: list[Node] = []
     read = {node.id for node in needed(graph)}
     for node in graph.nodes:
@@ -56,7 +56,7 @@ def _wide(type: NodeType) -> NodeType:
 
 
 def _is_odd(type: NodeType) -> bool:
-    """Whether it is a type of a few bits, or complex."""
+    """Return whether it is a type of a few bits, or complex."""
     match type:
         case TensorType(dtype, _):
             return dtype.startswith(("f8", "f4", "c"))

@@ -67,7 +67,7 @@ def disagreement(
 
 
 def overflows(result: Array) -> bool:
-    """Whether floating values are no numbers, infinite, or so large that their squares are."""
+    """Return whether floating values are no numbers, infinite, or so large that their squares are."""
     if not jnp.issubdtype(result.dtype, jnp.inexact):
         return False
     with np.errstate(invalid="ignore"):
@@ -75,8 +75,8 @@ def overflows(result: Array) -> bool:
 
 
 def wanders(result: Array, other: Array, unit: float) -> bool:
-    """Whether some floating value is elsewhere in a result that was computed from arguments moved a little; ``unit`` is
-    the relative unit in the last place of the coarsest floating type.
+    """Return whether some floating value is elsewhere in a result that was computed from arguments moved a little;
+    ``unit`` is the relative unit in the last place of the coarsest floating type.
     """
     if not jnp.issubdtype(result.dtype, jnp.inexact) or not result.size:
         return False

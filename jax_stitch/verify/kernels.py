@@ -117,7 +117,7 @@ class _Verifier:
     """Kernels that no compiler was done with in its time."""
 
     def judge(self, plan: FusionPlan, kernels: Mapping[int, Sequence[StitchedKernel]]) -> None:
-        """Runs the kernels of a plan, and of the loops and branches in it; ``kernels`` are by graph."""
+        """Run the kernels of a plan, and of the loops and branches in it; ``kernels`` are by graph."""
         for unit in units_of(plan.graph, kernels.get(id(plan.graph), ())):
             names = ", ".join(k.source.name for k in unit.kernels)
             unseen = _unseen(unit)
@@ -134,8 +134,8 @@ class _Verifier:
             self.judge(child, kernels)
 
     def _told_in_time(self, unit: Unit, names: str) -> str | None:
-        """The same as ``_told``. Kernels that keep the compiler for too long are left to XLA, as without verification,
-        and nothing is said of what they compute."""
+        """Return the same as ``_told``. Kernels that keep the compiler for too long are left to XLA, as without
+        verification, and nothing is said of what they compute."""
         try:
             return self._told(unit, names)
         except CompilerTimeout as slow:
@@ -287,7 +287,7 @@ def _run(program: Callable[[Sequence[Any]], list[Any]]) -> Run:
 
 
 def _bounded(program: Callable[[Sequence[Any]], list[Any]]) -> Bounded:
-    """The same; None where a loop of unknown length took too many steps."""
+    """Return the same; None where a loop of unknown length took too many steps."""
     run, counts = _run(program), list[int]()
 
     def bounded(arrays: Sequence[Array]) -> list[Array] | None:
@@ -301,8 +301,8 @@ def _bounded(program: Callable[[Sequence[Any]], list[Any]]) -> Bounded:
 
 
 def _rounded_otherwise(graph: Graph, step: float) -> Callable[[Sequence[Array], int], list[Array] | None]:
-    """The same, whose operations round otherwise: by up to ``step``, in another way for each number given; and take
-    elements in another order where any will do."""
+    """Return the same, whose operations round otherwise: by up to ``step``, in another way for each number given; and
+    take elements in another order where any will do."""
     program = replay(StitchedGraph(graph))
 
     def traced(arrays: Sequence[Any]) -> list[Any]:
@@ -314,7 +314,7 @@ def _rounded_otherwise(graph: Graph, step: float) -> Callable[[Sequence[Array], 
 
 
 def _without_rounding(graph: Graph) -> Bounded | None:
-    """The same in float64; None where there is no such program."""
+    """Return the same in float64; None where there is no such program."""
     wide = widened(graph)
     if wide is None:
         return None
@@ -336,7 +336,7 @@ def _same_bits(a: Array, b: Array) -> bool:
 
 
 def _coarsest(unit: Unit) -> float:
-    """The unit in the last place of the coarsest floating type among a unit's values."""
+    """Return the unit in the last place of the coarsest floating type among a unit's values."""
     types = [unit.own_graph[i].type for k in unit.kernels for p in k.scheduled.parts for i in p.pattern.inside]
     types += [unit.own_graph[i].type for i in (*unit.own_graph.parameters, *unit.own_graph.results)]
     dtypes = {numpy_dtype(t) for t in types if isinstance(t, TensorType)}
@@ -345,14 +345,14 @@ def _coarsest(unit: Unit) -> float:
 
 
 def _operations(unit: Unit) -> list[str]:
-    """The names of what a unit's kernels compute."""
+    """Return the names of what a unit's kernels compute."""
     graph = unit.own_graph
     nodes = [graph[i] for k in unit.kernels for p in k.scheduled.parts for i in sorted(p.pattern.nodes)]
     return [n.op for n in nodes if n.op not in ("parameter", "constant", "get-tuple-element")]
 
 
 def _unseen(unit: Unit) -> str:
-    """Why a unit is not run, if it is not."""
+    """Return why a unit is not run, if it is not."""
     moved_bytes = sum(k.scheduled.bytes_read + k.scheduled.bytes_written for k in unit.kernels)
     if moved_bytes + sum(work_of(k.scheduled) or 0 for k in unit.kernels) > MOST_WORK:
         return "it would take seconds"

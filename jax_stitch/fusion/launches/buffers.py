@@ -12,16 +12,16 @@ MAX_BUFFERS = 1024
 
 
 def buffers_fit(group: Sequence[Pattern], device: Device) -> bool:
-    """Whether the pointers of all buffers fit the parameters of one kernel."""
+    """Return whether the pointers of all buffers fit the parameters of one kernel."""
     return len(buffers_of(group)) <= most_buffers(device)
 
 
 def buffers_of(group: Iterable[Pattern]) -> set[int]:
-    """The values that patterns read and write."""
+    """Return the values that patterns read and write."""
     return {i for p in group for i in (*p.inputs, *p.outputs)}
 
 
 def most_buffers(device: Device) -> int:
-    """How many values one kernel may read and write."""
+    """Return how many values one kernel may read and write."""
     # Two are for the barrier of a grid, and for the result without elements (launch/kernel_call.py).
     return min(device.kernel_parameter_bytes // 8, MAX_BUFFERS) - 2

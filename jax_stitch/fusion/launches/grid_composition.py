@@ -62,8 +62,8 @@ def compose(
 
 
 def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """The patterns of a kernel, each in the first phase in which all that it reads has been written, in the order of
-    phases.
+    """Return the patterns of a kernel, each in the first phase in which all that it reads has been written, in the
+    order of phases.
     """
     writer = {i: k for k, p in enumerate(patterns) for i in p.outputs}
     phases: dict[int, int] = {}
@@ -79,7 +79,9 @@ def in_phases(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
 
 
 def split_to_fit(kernel: Sequence[Pattern], device: Device) -> list[tuple[Pattern, ...]]:
-    """A kernel in phases; as several where choosing what it reads has left it with more buffers than one may have."""
+    """Return a kernel in phases; as several where choosing what it reads has left it with more buffers than one may
+    have.
+    """
     if len(kernel) == 1 or not device.target.packs_launches or buffers_fit(kernel, device):
         return [in_phases(kernel)]
     last = kernel[-1].phase

@@ -18,7 +18,9 @@ from jax_stitch.util.groups import Groups
 
 
 def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
-    """The pieces of an elementwise pattern. The scalars between them belong to none: each use rematerialises them."""
+    """Return the pieces of an elementwise pattern. The scalars between them belong to none: each use rematerialises
+    them.
+    """
     if any(graph[i].op == "reduce" or not isinstance(graph[i].type, TensorType) for i in pattern.nodes):
         return [pattern]
     alike = _scalars_given(graph, pattern)
@@ -50,8 +52,9 @@ def _piece(graph: Graph, pattern: Pattern, nodes: frozenset[int], bindings: Mapp
 
 
 def _scalars_given(graph: Graph, pattern: Pattern) -> set[int]:
-    """The scalars of a pattern that are made of nothing but scalars and what it reads. One that is taken from an array
-    of the pattern, as by a slice, stays with that array: left out, it would stand between the array and its readers.
+    """Return the scalars of a pattern that are made of nothing but scalars and what it reads. One that is taken from an
+    array of the pattern, as by a slice, stays with that array: left out, it would stand between the array and its
+    readers.
     """
     scalars: set[int] = set()
     for i in sorted(pattern.nodes):
@@ -61,5 +64,5 @@ def _scalars_given(graph: Graph, pattern: Pattern) -> set[int]:
 
 
 def _is_scalar(graph: Graph, i: int) -> bool:
-    """Whether a value is one number, or the same number everywhere."""
+    """Return whether a value is one number, or the same number everywhere."""
     return is_of_one_number(graph, i) or graph[i].tensor.size == 1

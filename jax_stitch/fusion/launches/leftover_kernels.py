@@ -30,8 +30,8 @@ not by each thread of all that read it."""
 def worth_packing(
     graph: Graph, patterns: Sequence[Pattern], refused: Collection[int], read: Collection[int], device: Device
 ) -> list[Pattern]:
-    """Patterns for all of XLA's kernels that ``patterns`` leave, where as parts of another launch they lose no more
-    than the launch of their own that they save. Kernels with a node of ``refused`` stay with XLA. ``read`` is what
+    """Return patterns for all of XLA's kernels that ``patterns`` leave, where as parts of another launch they lose no
+    more than the launch of their own that they save. Kernels with a node of ``refused`` stay with XLA. ``read`` is what
     ``patterns`` read rather than compute for themselves.
     """
     covered = {i for p in patterns for i in p.nodes}
@@ -55,15 +55,15 @@ def worth_packing(
 
 
 def _less_numbers(graph: Graph, pattern: Pattern) -> Pattern:
-    """A pattern less the inputs that are the same number everywhere: it has these for itself."""
+    """Return a pattern less the inputs that are the same number everywhere: it has these for itself."""
     return replace(pattern, inputs=tuple(i for i in pattern.inputs if not is_of_one_number(graph, i)))
 
 
 def _needed(
     graph: Graph, kernel: str, members: Sequence[int], covered: Collection[int], read: Collection[int]
 ) -> set[int]:
-    """The members that others than ``covered`` nodes read, or these rather ``read``, that are results, that none can
-    make for itself, or that none had better; and what those are made of.
+    """Return the members that others than ``covered`` nodes read, or these rather ``read``, that are results, that none
+    can make for itself, or that none had better; and what those are made of.
     """
     results, needed, totals = graph.result_set, set[int](), long_totals(graph, members)
     for i in reversed(members):
@@ -76,7 +76,7 @@ def _needed(
 
 
 def long_totals(graph: Graph, members: Collection[int]) -> set[int]:
-    """Those of the members that are scalars made by many operations on scalars."""
+    """Return those of the members that are scalars made by many operations on scalars."""
     among: dict[int, frozenset[int]] = {}
     totals: set[int] = set()
     for i in sorted(members):
@@ -89,8 +89,8 @@ def long_totals(graph: Graph, members: Collection[int]) -> set[int]:
 
 
 def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> list[Pattern]:
-    """One of XLA's kernels as patterns whose rows are the elements of a value, or what a reduction keeps: as few as
-    there can be. None where those leave some of it out.
+    """Return one of XLA's kernels as patterns whose rows are the elements of a value, or what a reduction keeps: as few
+    as there can be. None where those leave some of it out.
     """
     for i in members:
         if graph[i].op not in ELEMENTWISE | MOVES | {"reduce"} or reason_unsupported(graph, graph[i]) is not None:
@@ -112,8 +112,9 @@ def as_patterns(graph: Graph, members: Collection[int], reach: Reach, device: De
 
 
 def _grown(graph: Graph, members: Collection[int], reach: Reach, device: Device) -> Iterator[Pattern]:
-    """The largest patterns among ``members``, of every shape that a value has: reductions first, then the largest. Of
-    several values of one shape the rows may be those of the first or of the last, which may lie in other orders.
+    """Yield the largest patterns among ``members``, of every shape that a value has: reductions first, then the
+    largest. Of several values of one shape the rows may be those of the first or of the last, which may lie in other
+    orders.
     """
     shapes: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for i in sorted(members, key=lambda i: (graph[i].op != "reduce", -node_bytes(graph[i]), i)):

@@ -12,8 +12,8 @@ Edge = tuple[int, int, int | None]
 
 
 def near_side(count: int, edges: Sequence[Edge], source: int, sink: int) -> frozenset[int]:
-    """Those of the nodes 0 to ``count`` - 1 on the source's side of a cheapest cut between source and sink; of several
-    such cuts the one nearest to the sink.
+    """Return those of the nodes 0 to ``count`` - 1 on the source's side of a cheapest cut between source and sink; of
+    several such cuts the one nearest to the sink.
 
     Raises ``ValueError`` where edges that may not be cut connect source and sink.
     """
@@ -57,7 +57,7 @@ class _Network:
         return level[sink] >= 0
 
     def fill(self, source: int, sink: int) -> None:
-        """Lets flow what can along shortest ways, until each of them has a full edge."""
+        """Let flow what can along shortest ways, until each of them has a full edge."""
         to, left, level = self._to, self._left, self._level
         tried = [0] * len(level)
         """How many edges of a node lead no further."""
@@ -90,7 +90,7 @@ class _Network:
             raise ValueError("edges that may not be cut connect source and sink")
 
     def leading_to(self, sink: int) -> set[int]:
-        """The nodes from which more could flow to the sink."""
+        """Return the nodes from which more could flow to the sink."""
         reached, waiting = {sink}, [sink]
         while waiting:
             for e in self._edges_of[waiting.pop()]:

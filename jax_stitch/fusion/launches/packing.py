@@ -71,8 +71,8 @@ def pack(
 
 
 def _unbroken(kernel: Kernel, at: Sequence[int], reach: Reach) -> list[Kernel]:
-    """A kernel, cut where something else stands between its patterns: one that it has not kept. ``at`` are their nodes
-    in the graph of ``reach``.
+    """Return a kernel, cut where something else stands between its patterns: one that it has not kept. ``at`` are their
+    nodes in the graph of ``reach``.
     """
     inside = bits(at)
     between = reach.all_after(at) & reach.all_before(at) & ~inside
@@ -102,8 +102,8 @@ def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:
 
 
 def pack_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
-    """Loops as kernels, those in teams of a block that do not depend on each other together: the two directions of a
-    recurrent net. ``kernels`` are the others.
+    """Return loops as kernels, those in teams of a block that do not depend on each other together: the two directions
+    of a recurrent net. ``kernels`` are the others.
     """
     small_graph, at = launched(graph, [*kernels, *([p] for p in loops)])
     at = at[len(kernels) :]
@@ -127,8 +127,8 @@ def pack_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
 
 
 def worthwhile(groups: Sequence[Sequence[Pattern]], origins: XlaKernels, small: set[int]) -> tuple[Kernel, ...]:
-    """The groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save no
-    launch.
+    """Return the groups less those small patterns that would only cut a kernel of XLA in two, and less groups that save
+    no launch.
     """
     kept = [list(g) for g in groups]
     while True:
@@ -151,8 +151,8 @@ def _nodes(group: Sequence[Pattern]) -> frozenset[int]:
 
 
 def _is_large(graph: Graph, pattern: Pattern, device: Device) -> bool:
-    """Whether a launch costs little beside a pattern's bytes; elementwise patterns pack well in any size, since each
-    block works alone.
+    """Return whether a launch costs little beside a pattern's bytes; elementwise patterns pack well in any size, since
+    each block works alone.
     """
     moved = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
     is_elementwise = pattern.blocks is None and not _has_reduce(pattern)

@@ -11,7 +11,7 @@ from jax_stitch.ir.pattern import Pattern
 
 
 def worth_a_launch(graph: Graph, pieces: Sequence[Pattern], device: Device) -> list[Pattern]:
-    """The pieces of one pattern, less those that have nothing left to save once they are kernels by themselves.
+    """Return the pieces of one pattern, less those that have nothing left to save once they are kernels by themselves.
 
     Together they did the work of several kernels of XLA. A piece that does the work of a single one, on the same bytes,
     only loses: XLA writes its result where an operand was that nobody reads any more, ours is in new memory, whose

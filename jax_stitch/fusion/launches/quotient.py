@@ -12,7 +12,7 @@ _Key = tuple[str, int]
 
 
 def quotient(graph: Graph, groups: Sequence[Collection[int]]) -> tuple[Graph, list[int]]:
-    """The graph of disjoint groups and the nodes between them, and the node that each group has become.
+    """Return the graph of disjoint groups and the nodes between them, and the node that each group has become.
 
     Nodes that nothing comes before are left out: nothing can depend on a group through them. Raises ``AssertionError``
     where groups depend on each other in a cycle.
@@ -36,8 +36,8 @@ def quotient(graph: Graph, groups: Sequence[Collection[int]]) -> tuple[Graph, li
 
 
 def launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> tuple[Graph, list[int]]:
-    """The graph of kernels and of what is left between them, by what each reads, and the node that each kernel has
-    become: what one rematerialises it need not wait for.
+    """Return the graph of kernels and of what is left between them, by what each reads, and the node that each kernel
+    has become: what one rematerialises it need not wait for.
 
     Raises ``AssertionError`` where kernels wait for each other.
     """
@@ -57,7 +57,7 @@ def launched_in_order(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> lis
 
 
 def can_be_launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> bool:
-    """Whether no kernels wait for each other: those that ``launched`` takes."""
+    """Return whether no kernels wait for each other: those that ``launched`` takes."""
     reads = _waits(graph, kernels)
     return len(_sorted(reads)[0]) == len(reads)
 
@@ -90,7 +90,7 @@ def _in_order(reads: Mapping[_Key, Collection[_Key]]) -> tuple[tuple[Node, ...],
 
 
 def _sorted(reads: Mapping[_Key, Collection[_Key]]) -> tuple[tuple[Node, ...], dict[_Key, int]]:
-    """Nodes after what they read, and the number of each; without those that wait in a circle."""
+    """Return nodes after what they read, and the number of each; without those that wait in a circle."""
     users: dict[_Key, list[_Key]] = {key: [] for key in reads}
     for key, read in reads.items():
         for other in sorted(read):

@@ -41,9 +41,9 @@ def choose_reads(
     gone: Collection[int] = (),
     in_memory: Collection[int] = (),
 ) -> tuple[Pattern, ...]:
-    """The patterns with their inputs chosen again, nodes they compute in addition, and only those outputs that somebody
-    reads. What ``loops`` read and write is settled; nodes that are ``gone`` nobody writes; those ``in_memory`` nobody
-    computes in addition.
+    """Return the patterns with their inputs chosen again, nodes they compute in addition, and only those outputs that
+    somebody reads. What ``loops`` read and write is settled; nodes that are ``gone`` nobody writes; those ``in_memory``
+    nobody computes in addition.
     """
     owner = {i: k for k, p in enumerate(patterns) for i in p.nodes}
     values = _Values(graph, device, {i for p in loops for i in p.nodes} | set(in_memory))
@@ -120,7 +120,7 @@ class _Values:
         return i in self._views or self.graph[i].tensor.size == 1
 
     def operands(self, i: int) -> tuple[int, ...]:
-        """Those that are not made anew wherever they are needed."""
+        """Return those that are not made anew wherever they are needed."""
         if i not in self._operands:
             graph = self.graph
             self._operands[i] = tuple(o for o in graph[i].operands if not is_rematerializable(graph[o]))
@@ -133,8 +133,8 @@ class _Values:
         return self._work[i]
 
     def is_better_read(self, i: int, wanted: Collection[int]) -> bool:
-        """Whether computing one that is in memory costs more than to read it, by what can only be read, and is for
-        nothing else, nor ``wanted``: a residual's sum has a product for itself alone.
+        """Return whether computing one that is in memory costs more than to read it, by what can only be read, and is
+        for nothing else, nor ``wanted``: a residual's sum has a product for itself alone.
         """
         if i not in self._alone:
             users = self.graph.users
@@ -185,7 +185,9 @@ def _of_use(
 def _apart(
     values: _Values, wanted: Collection[int], hidden: Collection[int], is_read: Callable[[int], bool]
 ) -> Iterable[list[int]]:
-    """The wanted values in groups that have nothing but scalars above them in common: the tensors of an optimizer."""
+    """Return the wanted values in groups that have nothing but scalars above them in common: the tensors of an
+    optimizer.
+    """
     if len(wanted) == 1:
         return [list(wanted)]
     groups = Groups(wanted)
@@ -238,7 +240,7 @@ class _Choice(Struct, frozen=True):
 
 @functools.lru_cache(maxsize=1024)
 def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[frozenset[int], frozenset[int]]:
-    """Which of the values to read and which to make so that all wanted ones are there: the layers of a model ask the
+    """Return which values to read and which to compute, so that all wanted ones are there. Layers of a model ask the
     same.
     """
     count = len(choices)
@@ -256,7 +258,8 @@ def _cheapest(choices: tuple[_Choice, ...], wanted: tuple[int, ...]) -> tuple[fr
 def _above(
     values: _Values, wanted: Iterable[int], hidden: Collection[int], is_last: Callable[[int], bool]
 ) -> dict[int, bool]:
-    """The values that ``wanted`` can be computed from by light operations, and whether each may be made of those.
+    """Return the values that ``wanted`` can be computed from by light operations, and whether each may be made of
+    those.
 
     They are all there are or the nearest ones; what is ``hidden`` is always made. What the ``is_last`` ones are made of
     is not looked at.

@@ -17,7 +17,7 @@ from jax_stitch.ir.pattern import Pattern
 
 
 def written_once(graph: Graph, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
-    """The kernels without those outputs that only reshape or turn another output of the same kernel.
+    """Return the kernels without those outputs that only reshape or turn another output of the same kernel.
 
     What a later phase of the kernel reads stays in memory as it reads it; and of two results of the graph each has a
     buffer of its own, since XLA would copy the one for the other.
@@ -48,7 +48,7 @@ def _is_flat(pattern: Pattern) -> bool:
 
 
 def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], transposes: bool) -> Pattern:
-    """The pattern with the value that several of its outputs are views of among them, if it is not."""
+    """Return the pattern with the value that several of its outputs are views of among them, if it is not."""
     if not _is_flat(pattern):
         return pattern
     views: dict[int, list[int]] = defaultdict(list)
@@ -63,7 +63,9 @@ def _by_source(graph: Graph, pattern: Pattern, read: Collection[int], transposes
 
 
 def _sources(graph: Graph, i: int, transposes: bool) -> list[int]:
-    """The values that ``i`` is a view of, its nearest first; with ``transposes`` also where products alone read it."""
+    """Return the values that ``i`` is a view of, its nearest first; with ``transposes`` also where products alone read
+    it.
+    """
     sources: list[int] = []
     for_products = transposes and i not in graph.result_set and all(_is_product(graph, u) for u in graph.users[i])
     while graph[i].op == "reshape" or (for_products and graph[i].op == "transpose" and not graph[i].kernel):
@@ -73,5 +75,7 @@ def _sources(graph: Graph, i: int, transposes: bool) -> list[int]:
 
 
 def _is_product(graph: Graph, i: int) -> bool:
-    """Whether a node is a library's product, which reads its operands in whichever order of dimensions they lie."""
+    """Return whether a node is a library's product, which reads its operands in whichever order of dimensions they
+    lie.
+    """
     return graph[i].op == "dot" and is_library(graph, graph[i])

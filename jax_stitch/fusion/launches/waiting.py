@@ -20,14 +20,14 @@ Kernel = tuple[Pattern, ...]
 
 
 def none_waits(graph: Graph, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
-    """The kernels, cut into launches where blocks would wait for each other and the device does not let them."""
+    """Return the kernels, cut into launches where blocks would wait for each other and the device does not let them."""
     if device.blocks_may_wait:
         return tuple(kernels)
     return tuple(piece for kernel in kernels for piece in _pieces(graph, kernel))
 
 
 def _pieces(graph: Graph, kernel: Kernel) -> list[Kernel]:
-    """Each a phase of the kernel, and those after it that one block does alone."""
+    """Return the phases of the kernel, each with those after it that one block does alone."""
     pieces: list[list[Pattern]] = []
     alone = 0.0
     for number in sorted({p.phase for p in kernel}):

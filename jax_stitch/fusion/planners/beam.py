@@ -44,15 +44,15 @@ NEAR = 0.98
 
 
 def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
-    """The plan that is predicted best: that of the greedy search, of the beam, or of the 0/1 program where the graph is
-    small.
+    """Return the plan that is predicted best: that of the greedy search, of the beam, or of the 0/1 program where the
+    graph is small.
     """
     return begin(graph, loops, device).improved(patience, True)
 
 
 def begin(graph: Graph, loops: ThreadLoops, device: Device) -> Begun:
-    """The plan of the greedy search. Where it takes anything out of a GPU's product, or has a CPU read in short runs, a
-    second one does not.
+    """Return the plan of the greedy search. Where it takes anything out of a GPU's product, or has a CPU read in short
+    runs, a second one does not.
 
     Where it is close to what no plan can exceed, no other is looked for; nor where the graph is large, which is planned
     in pieces besides.
@@ -87,8 +87,8 @@ def begin(graph: Graph, loops: ThreadLoops, device: Device) -> Begun:
 def _improved(
     start: Search, loops: ThreadLoops, begun: Sequence[Outcome], most: float, patience: Patience, with_care: bool
 ) -> Outcome:
-    """The best of the plans that there are and those of the beam; ``with_care`` also that of the 0/1 program, where the
-    graph is small.
+    """Return the best of the plans that there are and those of the beam; ``with_care`` also that of the 0/1 program,
+    where the graph is small.
 
     Each plan of the beam is carried out, with what is left filled in greedily, and judged by what its kernels are then
     predicted to take.
@@ -115,7 +115,9 @@ def _improved(
 
 
 def _best(outcomes: Sequence[Outcome], device: Device) -> Outcome:
-    """The outcome that is predicted best, unless the first is estimated to take less by its calls and operations."""
+    """Return the outcome that is predicted best, unless the first is estimated to take less by its calls and
+    operations.
+    """
     if len(outcomes) == 1:
         return outcomes[0]
     # Loops and branches that stay with XLA are the same in all of them.
@@ -127,7 +129,7 @@ def _best(outcomes: Sequence[Outcome], device: Device) -> Outcome:
 
 
 def select(space: Space, width: int = WIDTH) -> tuple[Selection, ...]:
-    """The best plans of the candidates of all vertices, by what their patterns save, best first."""
+    """Return the best plans of the candidates of all vertices, by what their patterns save, best first."""
     scored = candidates(space)
     beam = search_beam(scored, width)
     return tuple(dict.fromkeys((*beam, greedy(scored))))

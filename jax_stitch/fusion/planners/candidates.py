@@ -42,8 +42,8 @@ LEAST_ATOMS = 12
 
 
 def candidates(space: Space, top: int = TOP) -> tuple[Scored, ...]:
-    """Patterns worth a kernel that overlap each other in many ways, the most saving first; none where patience would be
-    over before all are there: of some alone, the best are many small kernels.
+    """Return patterns worth a kernel that overlap each other in many ways, the most saving first; none where patience
+    would be over before all are there: of some alone, the best are many small kernels.
     """
     atoms = space.atoms
     down: dict[int, list[int]] = {}
@@ -91,7 +91,7 @@ def _joined(left: Sequence[int], right: Sequence[int]) -> list[int]:
 
 
 def _best(space: Space, sets: Iterable[int], top: int) -> list[int]:
-    """The ``top`` patterns among sets, validated in the order of what they are estimated to save."""
+    """Return the ``top`` patterns among sets, validated in the order of what they are estimated to save."""
     ranked = sorted({s for s in sets if s}, key=lambda s: (-space.rank(s), s))
     best: list[int] = []
     for s in ranked[: VALIDATED * top]:

@@ -24,7 +24,7 @@ BRANCHES = 2
 
 
 def pattern_set(space: Space) -> tuple[Scored, ...]:
-    """All patterns worth a kernel that the generators find, the most saving first."""
+    """Return all patterns worth a kernel that the generators find, the most saving first."""
     by_nodes = {p.nodes: p for p in candidates(space, TOP)}
     for generator in (substitution, exploratory):
         by_nodes |= {p.nodes: p for p in generator(space) if p.is_worth}
@@ -57,13 +57,13 @@ def _remaining(graph: Graph, node: Node) -> int:
 
 
 def _is_of_rows(graph: Graph, node: Node) -> bool:
-    """Whether a reduction is over an array's last dimensions."""
+    """Return whether a reduction is over an array's last dimensions."""
     remaining = _remaining(graph, node)
     return min(node.attributes["dimensions"], default=remaining) >= remaining
 
 
 def _between(graph: Graph, free: Collection[int], partition: Collection[int]) -> list[set[int]]:
-    """The free nodes in connected groups that have the same number of partition operations before them."""
+    """Return the free nodes in connected groups that have the same number of partition operations before them."""
     step: dict[int, int] = {}
     for node in graph.nodes:
         ends = node.id not in free or node.id in partition
@@ -101,7 +101,7 @@ def exploratory(space: Space) -> Iterator[Scored]:
 
 
 def _around(space: Space, pattern: int, owner: dict[int, int]) -> list[int]:
-    """The atoms that produce or consume values of a pattern."""
+    """Return the atoms that produce or consume values of a pattern."""
     neighbours: dict[int, None] = {}
     for i in members_of(pattern):
         for other in (*space.graph[i].operands, *space.graph.users[i]):

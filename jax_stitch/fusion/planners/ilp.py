@@ -40,12 +40,12 @@ class Solution(Struct, frozen=True):
 
 
 def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
-    """The patterns of the best solution; what is left is filled in greedily."""
+    """Return the patterns of the best solution; what is left is filled in greedily."""
     return choose_in(Space(Search(graph, device, loops)), loops)
 
 
 def choose_in(space: Space, loops: ThreadLoops) -> Outcome:
-    """The same of patterns that others may have looked at before."""
+    """Return the same of patterns that others may have looked at before."""
     search = Search(space.graph, space.search.device, loops)
     solution = solve(pattern_set(space), LIMIT_SECONDS)
     for pattern in sorted(solution.patterns, key=lambda p: -p.seconds):
@@ -56,7 +56,9 @@ def choose_in(space: Space, loops: ThreadLoops) -> Outcome:
 
 
 def solve(patterns: Sequence[Scored], limit: float) -> Solution:
-    """The disjoint patterns without a ring that save most; where ``limit`` seconds do not suffice, the best known."""
+    """Return the disjoint patterns without a ring that save most; where ``limit`` seconds do not suffice, the best
+    known.
+    """
     end = time.monotonic() + limit
     best = Solution(greedy(patterns).patterns, False)
     if not patterns:
@@ -89,7 +91,7 @@ def _overlaps(patterns: Sequence[Scored]) -> list[Row]:
 
 
 def _solved(patterns: Sequence[Scored], rows: Sequence[Row], limit: float) -> tuple[list[Scored] | None, bool]:
-    """The chosen patterns and whether they are proven best; ``None`` where no solution was found in time."""
+    """Return the chosen patterns and whether they are proven best; ``None`` where no solution was found in time."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # Few graphs are worth what that takes to import.
     from scipy.sparse import csr_array
 

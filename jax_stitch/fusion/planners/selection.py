@@ -17,7 +17,7 @@ class Selection(Struct, frozen=True):
     seconds: float = 0.0
 
     def with_pattern(self, pattern: Scored) -> Selection | None:
-        """The selection and one more, if they do not overlap or wait for each other."""
+        """Return the selection and one more, if they do not overlap or wait for each other."""
         if self.nodes & pattern.nodes:
             return None
         patterns = (*self.patterns, pattern)
@@ -38,7 +38,7 @@ def search_beam(patterns: Sequence[Scored], width: int) -> tuple[Selection, ...]
 
 
 def greedy(patterns: Sequence[Scored]) -> Selection:
-    """The best pattern first, then the best beside it, and so on."""
+    """Return the best pattern first, then the best beside it, and so on."""
     plan = Selection()
     for pattern in patterns:
         plan = plan.with_pattern(pattern) or plan

@@ -44,7 +44,7 @@ class Scored:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Its nodes, ascending."""
+        """Return its nodes, ascending."""
         return tuple(members_of(self.nodes))
 
 
@@ -132,14 +132,14 @@ class Space:
         return tuple(splits)
 
     def gives_up(self, share: float) -> bool:
-        """Whether patience would be over before all sets have been tried, of which so large a share has been."""
+        """Return whether patience would be over before all sets have been tried, of which so large a share has been."""
         spent = time.process_time() - self._begun
         self.gave_up = self.gave_up or spent > share * self._allowed
         return self.gave_up
 
     def rank(self, nodes: int) -> float:
-        """A quick estimate of the seconds that a set saves, whether or not it is a pattern: its traffic and launches
-        alone.
+        """Return a quick estimate of the seconds that a set saves, whether or not it is a pattern: its traffic and
+        launches alone.
         """
         if nodes not in self._ranks:
             members = frozenset(members_of(nodes))
@@ -152,13 +152,13 @@ class Space:
         return self._ranks[nodes]
 
     def scored(self, nodes: int) -> Scored | None:
-        """The set as a pattern under the split that suits it best; ``None`` where it is none."""
+        """Return the set as a pattern under the split that suits it best; ``None`` where it is none."""
         if nodes not in self._known:
             self._known[nodes] = self._score(nodes) if nodes else None
         return self._known[nodes]
 
     def largest(self, nodes: int) -> list[Scored]:
-        """The largest patterns inside a set, one for each split that has any."""
+        """Return the largest patterns inside a set, one for each split that has any."""
         by_nodes: dict[int, Scored] = {}
         members = set(members_of(nodes))
         for split in self._splits:
@@ -198,7 +198,7 @@ class Space:
 
 
 def atoms_of(search: Search) -> tuple[int, ...]:
-    """The free nodes by the kernel that XLA has for them, in the order of their last nodes."""
+    """Return the free nodes by the kernel that XLA has for them, in the order of their last nodes."""
     groups: dict[str, int] = {}
     for i in sorted(search.free):
         node = search.graph[i]
@@ -209,8 +209,8 @@ def atoms_of(search: Search) -> tuple[int, ...]:
 
 
 def bound(search: Search) -> float:
-    """Seconds that no plan of the free nodes can save more than: one launch reads every value from outside once and
-    writes every result once.
+    """Return seconds that no plan of the free nodes can save more than: one launch reads every value from outside once
+    and writes every result once.
     """
     graph = search.graph
     members = frozenset(search.free)
@@ -226,12 +226,12 @@ def _is_cheap(node: Node) -> bool:
 
 
 def is_acyclic(patterns: Sequence[Scored]) -> bool:
-    """Whether patterns can run one after the other: none waits for itself by way of others."""
+    """Return whether patterns can run one after the other: none waits for itself by way of others."""
     return not cycle_of(patterns)
 
 
 def cycle_of(patterns: Sequence[Scored]) -> tuple[Scored, ...]:
-    """Patterns that wait for each other in a ring, each for the one before; none where there is no such ring."""
+    """Return patterns that wait for each other in a ring, each for the one before; none where there is no such ring."""
     after = {id(p): [q for q in patterns if q is not p and p.after & q.nodes] for p in patterns}
     done: set[int] = set()
     for start in patterns:
@@ -257,7 +257,7 @@ def cycle_of(patterns: Sequence[Scored]) -> tuple[Scored, ...]:
 
 
 def disjoint(patterns: Iterable[Scored]) -> bool:
-    """Whether no node is in two patterns."""
+    """Return whether no node is in two patterns."""
     taken = 0
     for p in patterns:
         if taken & p.nodes:

@@ -34,7 +34,7 @@ FOOTPRINT_SECONDS = 100e-6
 
 
 def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
-    """Patterns of one root each, in groups that share a launch."""
+    """Return patterns of one root each, in groups that share a launch."""
     search = Search(graph, device, loops)
     spans = work_spans(graph)
     library = sorted({spans[n.id] for n in graph.nodes if is_library(graph, n)})
@@ -65,7 +65,7 @@ def work_spans(graph: Graph) -> tuple[int, ...]:
 
 
 def _grown(search: Search, root: int, spans: Sequence[int], roof: int) -> Candidate | None:
-    """The pattern of a root under the split that saves most; ``None`` where it is not worth taking."""
+    """Return the pattern of a root under the split that saves most; ``None`` where it is not worth taking."""
     best: Candidate | None = None
     fused = _fused(search, root, spans, roof)
     for seed in _splits(search.graph, root):
@@ -99,7 +99,7 @@ def _fused(search: Search, root: int, spans: Sequence[int], roof: int) -> set[in
 
 
 def _splits(graph: Graph, root: int) -> Iterator[Seed]:
-    """The paper's schedules of a root: its first or its last dimensions cover the rows (Row, Column)."""
+    """Yield the paper's schedules of a root: its first or its last dimensions cover the rows (Row, Column)."""
     dims = graph[root].tensor.dims
     remaining = [d for d, size in enumerate(dims) if size > 1]
     seen = set()
@@ -143,6 +143,6 @@ def _packed(search: Search, layer_of: Sequence[tuple[int, Pattern]]) -> list[lis
 
 
 def _seconds(search: Search, group: Sequence[Pattern]) -> float:
-    """The time in which memory moves what a group reads and writes."""
+    """Return the time in which memory moves what a group reads and writes."""
     moved = sum(node_bytes(search.graph[i]) for p in group for i in (*p.inputs, *p.outputs))
     return moved / search.device.memory_bandwidth

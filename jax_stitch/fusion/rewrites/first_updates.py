@@ -66,12 +66,12 @@ class _Writer:
         self.mask = TensorType("pred", (self.count,))
 
     def number(self, value: int, like: TensorType) -> int:
-        """An array of one number."""
+        """Return an array of one number."""
         scalar = self._builder.constant(self._origin, like.dtype, np.asarray(value, ELEMENT_TYPES[like.dtype].numpy))
         return self.of("broadcast", like, scalar, dimensions=())
 
     def of(self, op: str, type_: TensorType, *operands: int, **attributes: Any) -> int:
-        """An operation."""
+        """Return an operation."""
         return self._builder.derive(self._origin, op, type_, operands, attributes)
 
     def place(self, sizes: Sequence[int]) -> tuple[int, int]:

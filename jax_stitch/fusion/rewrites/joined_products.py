@@ -50,7 +50,7 @@ class _Product(Struct, frozen=True):
 
 
 def products_joined(graph: Graph) -> Graph:
-    """The graph with such products joined, pair by pair."""
+    """Return the graph with such products joined, pair by pair."""
     while pairs := _pairs(graph):
         graph = _joined(graph, pairs)
     return graph
@@ -60,7 +60,7 @@ _Pair = tuple[_Product, _Product]
 
 
 def _pairs(graph: Graph) -> list[_Pair]:
-    """Pairs of products to be joined at a time; the first of each is not split.
+    """Return pairs of products to be joined at a time; the first of each is not split.
 
     None begins in the order of nodes before another has ended: else each of two could need the other once joined.
     """
@@ -89,7 +89,7 @@ def _pairs(graph: Graph) -> list[_Pair]:
 
 
 def _pays(graph: Graph, a: _Product, b: _Product) -> bool:
-    """Whether they are two products, one of which is small."""
+    """Return whether they are two products, one of which is small."""
     return a.dot != b.dot and min(_bytes(graph, a), _bytes(graph, b)) <= SMALL
 
 
@@ -98,7 +98,9 @@ def _bytes(graph: Graph, product: _Product) -> int:
 
 
 def _products(graph: Graph, dot: Node, values: _Values) -> Iterator[tuple[Hashable, _Product]]:
-    """A product of matrices seen from both of its operands, each with what products that can be joined have alike."""
+    """Yield a product of matrices seen from both of its operands, each with what products that can be joined have
+    alike.
+    """
     matrices = [m for side in (0, 1) if (m := _matrix(graph, dot, side)) is not None]
     result = dot.id if not dot.attributes.get("lhs_batch_dims", ()) else _sum_of_parts(graph, dot)
     if result is None or len(matrices) < 2:
@@ -123,7 +125,7 @@ def _told(attributes: Mapping[str, Any]) -> Hashable:
 
 
 def _matrix(graph: Graph, dot: Node, side: int) -> tuple[tuple[int, int], int] | None:
-    """The dimensions of an operand as a matrix, and the one that is summed up; ``None`` where it is none."""
+    """Return the dimensions of an operand as a matrix, and the one that is summed up; ``None`` where it is none."""
     name = ("lhs", "rhs")[side]
     dims = graph[dot.operands[side]].tensor.dims
     batch, contracted = (dot.attributes.get(f"{name}_{kind}_dims", ()) for kind in ("batch", "contracting"))
@@ -138,7 +140,7 @@ def _matrix(graph: Graph, dot: Node, side: int) -> tuple[tuple[int, int], int] |
 
 
 def _sum_of_parts(graph: Graph, dot: Node) -> int | None:
-    """The sum of a product's matrices, where that is all that is read of it."""
+    """Return the sum of a product's matrices, where that is all that is read of it."""
     users = graph.users[dot.id]
     if dot.id in graph.result_set or len(users) != 1:
         return None
@@ -182,13 +184,15 @@ class _Values:
 
 
 def _place(dims: Sequence[int], d: int, others: Sequence[int]) -> int | None:
-    """Where a dimension is in another shape of the same array; ``None`` where it is cut or joined with others."""
+    """Return where a dimension is in another shape of the same array; ``None`` where it is cut or joined with
+    others.
+    """
     size, behind = dims[d], prod(dims[d + 1 :])
     return next((e for e, n in enumerate(others) if n == size and prod(others[e + 1 :]) == behind), None)
 
 
 def _depends(graph: Graph, first: int, second: int) -> bool:
-    """Whether the second of two nodes needs the first."""
+    """Return whether the second of two nodes needs the first."""
     waiting, seen = [second], {second}
     while waiting:
         for o in graph[waiting.pop()].operands:
@@ -201,7 +205,7 @@ def _depends(graph: Graph, first: int, second: int) -> bool:
 
 
 def _joined(graph: Graph, pairs: Sequence[_Pair]) -> Graph:
-    """The graph with the second product of each pair beside the first."""
+    """Return the graph with the second product of each pair beside the first."""
     made = _Nodes(graph)
     for a, b in pairs:
         _join(made, a, b)
@@ -232,7 +236,7 @@ def _resized(tensor: TensorType, d: int, size: int) -> TensorType:
 
 
 def _parts(made: _Nodes, product: _Product) -> list[int]:
-    """The other operand of a product as a matrix, and what that is put together of."""
+    """Return the other operand of a product as a matrix, and what that is put together of."""
     graph = made.graph
     i = start = graph[product.dot].operands[1 - product.side]
     while graph[i].tensor.dims != product.dims and graph[i].op == "reshape":
@@ -263,7 +267,7 @@ class _Nodes:
         operands: Sequence[int],
         attributes: Mapping[str, Any] = _NOTHING,
     ) -> int:
-        """A node behind all others, that takes part in what another did."""
+        """Return a node behind all others, that takes part in what another did."""
         inherited = origin.name, origin.kernel, origin.source, origin.scope
         node = Node(len(self.nodes), op, type_, tuple(operands), freeze(attributes), _NOTHING, None, *inherited)
         self.nodes.append(node)
@@ -296,7 +300,7 @@ class _Nodes:
                 self.cut(u, self._view(user, whole, axis, place), place, start)
 
     def _view(self, user: Node, whole: int, axis: int, place: int) -> int:
-        """The whole array in the shape that a reader has a part of it in."""
+        """Return the whole array in the shape that a reader has a part of it in."""
         type_ = _resized(user.tensor, place, self.nodes[whole].tensor.dims[axis])
         if (whole, type_.dims) not in self._views:
             self._views[whole, type_.dims] = self.add(user, "reshape", type_, [whole])

@@ -21,7 +21,9 @@ _SIDES = ("lhs", "rhs")
 
 
 def upright(graph: Graph) -> Graph:
-    """The graph with the last two dimensions of such operands exchanged, and the products' numbers of them with it."""
+    """Return the graph with the last two dimensions of such operands exchanged, and the products' numbers of them with
+    it.
+    """
     transposed = {n.id: sides for n in graph.nodes if n.op == "dot" and (sides := _transposed(graph, n))}
     if not transposed:
         return graph
@@ -67,7 +69,9 @@ def upright(graph: Graph) -> Graph:
 
 
 def _numbers(graph: Graph, dot: Node, sides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """The dimension numbers of a product whose operands on these sides have their last two dimensions exchanged."""
+    """Return the dimension numbers of a product whose operands on these sides have their last two dimensions
+    exchanged.
+    """
     numbers = {}
     for side in sides:
         last = len(graph[dot.operands[side]].tensor.dims) - 1
@@ -79,7 +83,7 @@ def _numbers(graph: Graph, dot: Node, sides: tuple[int, ...]) -> dict[str, tuple
 
 
 def _transposed(graph: Graph, dot: Node) -> tuple[int, ...]:
-    """The sides of a product whose operand a kernel has transposed for products alone."""
+    """Return the sides of a product whose operand a kernel has transposed for products alone."""
     return tuple(
         side
         for side, o in enumerate(dot.operands)
@@ -88,15 +92,18 @@ def _transposed(graph: Graph, dot: Node) -> tuple[int, ...]:
 
 
 def may_exchange(graph: Graph, dot: Node, side: int) -> bool:
-    """Whether the result stays what it is: of the last two dimensions at most one is among the result's by itself."""
+    """Return whether the result stays what it is: of the last two dimensions at most one is among the result's by
+    itself.
+    """
     last = len(graph[dot.operands[side]].tensor.dims) - 1
     kinds = [dot.attributes.get(f"{_SIDES[side]}_{kind}_dims", ()) for kind in ("contracting", "batch")]
     return any(last in dims or last - 1 in dims for dims in kinds)
 
 
 def _is_transposed(graph: Graph, i: int) -> bool:
-    """Whether a value is written in another order than what it is made of lies in memory (strided reads), and would not
-    be with its last two dimensions exchanged; by a kernel of its own, for products that all may exchange them.
+    """Return whether a value is written in another order than what it is made of lies in memory (strided reads), and
+    would not be with its last two dimensions exchanged; by a kernel of its own, for products that all may exchange
+    them.
     """
     views = _views(graph, i)
     source = graph[graph[views[-1]].operands[0] if views else i]
@@ -119,19 +126,19 @@ def _is_transposed(graph: Graph, i: int) -> bool:
 
 
 def _exchange(rank: int) -> tuple[int, ...]:
-    """All dimensions in order, but the last two exchanged."""
+    """Return all dimensions in order, but the last two exchanged."""
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
 def _turns_back(graph: Graph, node: Node) -> bool:
-    """Whether a node exchanges the last two dimensions for products alone, inside their kernels."""
+    """Return whether a node exchanges the last two dimensions for products alone, inside their kernels."""
     if node.op != "transpose" or node.attributes["dimensions"] != _exchange(len(node.tensor.dims)):
         return False
     return all(graph[u].op == "dot" and graph[u].kernel == node.kernel for u in graph.users[node.id])
 
 
 def _views(graph: Graph, i: int) -> list[int]:
-    """The views that a value is of another, the last one first."""
+    """Return the views that a value is of another, the last one first."""
     views = []
     while is_view(graph[i]):
         views.append(i)
@@ -140,8 +147,8 @@ def _views(graph: Graph, i: int) -> list[int]:
 
 
 def _is_along_memory(graph: Graph, i: int, dimension: int) -> bool | None:
-    """Whether the places along a dimension of a value are neighbours in memory in what it is computed from; ``None``
-    where that does not show.
+    """Return whether the places along a dimension of a value are neighbours in memory in what it is computed from;
+    ``None`` where that does not show.
     """
     origin = origin_of(graph, i, dimension)
     if origin is None:
@@ -151,8 +158,9 @@ def _is_along_memory(graph: Graph, i: int, dimension: int) -> bool | None:
 
 
 def origin_of(graph: Graph, i: int, dimension: int, sums: bool = False) -> tuple[int, int] | None:
-    """The value in memory that a value is computed from place by place, and its dimension along which the places lie
-    that are neighbours along this one; ``None`` where that does not show. With ``sums`` a reduction is looked through.
+    """Return the value in memory that a value is computed from place by place, and its dimension along which the places
+    lie that are neighbours along this one; ``None`` where that does not show. With ``sums`` a reduction is looked
+    through.
     """
     while True:
         node = graph[i]

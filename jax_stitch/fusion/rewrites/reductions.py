@@ -40,8 +40,8 @@ class _Copy:
 
 
 def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Graph, dict[int, int], dict[int, int]]:
-    """Each of the reductions ``cross`` as a partial one over the rows of each of ``blocks`` blocks, then one over the
-    blocks.
+    """Return each of the reductions ``cross`` as a partial one over the rows of each of ``blocks`` blocks, then one
+    over the blocks.
 
     Returns the graph, the new ids of the old nodes (of a reduction: of its last step), and the new ids of the first
     steps.
@@ -66,7 +66,7 @@ def in_two_steps(graph: Graph, cross: Collection[int], blocks: int) -> tuple[Gra
 
 
 def _finish(copy: _Copy, node: Node, partial: int, initial: int) -> int:
-    """The last step: in the partial results' element type, then converted to the reduction's own."""
+    """Return the last step: in the partial results' element type, then converted to the reduction's own."""
     wide = accumulated_in(node.tensor.dtype, node.graphs["to_apply"])
     final = replace(node, attributes=MappingProxyType({"dimensions": (0,)}))
     if wide == node.tensor.dtype:
@@ -80,8 +80,8 @@ def _finish(copy: _Copy, node: Node, partial: int, initial: int) -> int:
 
 
 def in_one_step(graph: Graph, first: Collection[int]) -> Graph:
-    """The reverse of ``in_two_steps`` for reductions whose first steps these are. Nodes keep their ids; those of the
-    first steps stay, with nobody to read them.
+    """Return the reverse of ``in_two_steps`` for reductions whose first steps these are. Nodes keep their ids; those of
+    the first steps stay, with nobody to read them.
     """
     changed: dict[int, Node] = {}
     for i in first:
@@ -93,7 +93,9 @@ def in_one_step(graph: Graph, first: Collection[int]) -> Graph:
 
 
 def finished_by(graph: Graph, partial: int) -> tuple[int, ...]:
-    """The last steps of a reduction whose first step is ``partial``: each the final reduction, or its conversion."""
+    """Return the last steps of a reduction whose first step is ``partial``: each the final reduction, or its
+    conversion.
+    """
     wide = graph[partial].tensor.dtype
     narrow = graph[graph[partial].operands[0]].tensor.dtype
     finals = graph.users[partial]
@@ -101,7 +103,7 @@ def finished_by(graph: Graph, partial: int) -> tuple[int, ...]:
 
 
 def widened(graph: Graph, narrow: str, wide: str) -> Graph:
-    """A combiner with element type ``wide`` in place of ``narrow``."""
+    """Return a combiner with element type ``wide`` in place of ``narrow``."""
     return replace(
         graph,
         nodes=tuple(
@@ -111,7 +113,7 @@ def widened(graph: Graph, narrow: str, wide: str) -> Graph:
 
 
 def accumulated_in(dtype: str, combiner: Graph) -> str:
-    """The element type that partial results of a reduction are kept in: a wider one has other bits."""
+    """Return the element type that partial results of a reduction are kept in: a wider one has other bits."""
     has_bits = any(n.op == "bitcast-convert" for n in combiner.nodes)
     return "f32" if dtype in ("bf16", "f16") and not has_bits else dtype
 
@@ -119,7 +121,7 @@ def accumulated_in(dtype: str, combiner: Graph) -> str:
 def mixed_reductions(
     graph: Graph, bound: Mapping[int, Binding], candidates: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Reductions of bound values over some dimensions of rows and some inside the row: the dimensions inside, by
+    """Return reductions of bound values over some dimensions of rows and some inside the row: the dimensions inside, by
     node.
     """
     mixed: dict[int, tuple[int, ...]] = {}
@@ -140,7 +142,7 @@ def mixed_reductions(
 
 
 def inside_first(graph: Graph, mixed: Mapping[int, tuple[int, ...]]) -> tuple[Graph, dict[int, int]]:
-    """Each reduction in ``mixed`` as one over the given dimensions, then one over the rest."""
+    """Return each reduction in ``mixed`` as one over the given dimensions, then one over the rest."""
     copy = _Copy(graph)
     for node in graph.nodes:
         operands = copy.operands(node)

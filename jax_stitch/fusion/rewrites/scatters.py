@@ -47,7 +47,7 @@ def joined(graph: Graph) -> Graph:
 
 
 def _may_join(graph: Graph, second: Node) -> bool:
-    """Whether a scatter goes on with the result of another that nothing else reads, in the same way."""
+    """Return whether a scatter goes on with the result of another that nothing else reads, in the same way."""
     first = graph[second.operands[0]]
     if first.op != "scatter" or len(second.operands) != 3 or len(first.operands) != 3 or first.id in graph.result_set:
         return False
@@ -84,7 +84,7 @@ def _told(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_one_dimension(graph: Graph, scatter: Node) -> bool:
-    """Whether its updates are numbered along one dimension of the indices, and no other is a batch's."""
+    """Return whether its updates are numbered along one dimension of the indices, and no other is a batch's."""
     a, indices = scatter.attributes, graph[scatter.operands[1]].tensor.dims
     updates = graph[scatter.operands[2]].tensor.dims
     if a.get("input_batching_dims") or a["index_vector_dim"] not in range(len(indices)) or len(indices) != 2:
@@ -93,7 +93,7 @@ def _has_one_dimension(graph: Graph, scatter: Node) -> bool:
 
 
 def _axes(scatter: Node) -> tuple[int, int]:
-    """The dimensions of the indices and of the updates along which both are numbered."""
+    """Return the dimensions of the indices and of the updates along which both are numbered."""
     a = scatter.attributes
     window = a["update_window_dims"]
     return 1 - a["index_vector_dim"], next(d for d in range(len(window) + 1) if d not in window)

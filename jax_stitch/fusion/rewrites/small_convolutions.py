@@ -49,7 +49,7 @@ def growth_of_convolution(graph: Graph, node: Node, device: Device) -> int | Non
 
 
 def convolution_written_out(builder: Builder, node: Node) -> int:
-    """One of these convolutions, whose operands are in the builder, as products."""
+    """Return one of these convolutions, whose operands are in the builder, as products."""
     node = _as_it_lies(builder, node)
     labels: ConvDimensionNumbers = node.attributes["dim_labels"]
     window = _window(node)
@@ -61,8 +61,8 @@ def convolution_written_out(builder: Builder, node: Node) -> int:
 
 
 def _as_it_lies(builder: Builder, node: Node) -> Node:
-    """The same convolution of what its operands are transposes of; but neighbouring output features are neighbours in
-    the kernel, so that vectors go along them, and it is the kernel that is reversed, if anything is.
+    """Return the same convolution of what its operands are transposes of; but neighbouring output features are
+    neighbours in the kernel, so that vectors go along them, and it is the kernel that is reversed, if anything is.
     """
     labels: ConvDimensionNumbers = node.attributes["dim_labels"]
     source, kernel = node.operands
@@ -108,7 +108,7 @@ def _window(node: Node) -> tuple[WindowDim, ...]:
 
 
 def _padded(builder: Builder, node: Node, window: Sequence[WindowDim]) -> int:
-    """The input with zeros around it."""
+    """Return the input with zeros around it."""
     source = builder[node.operands[0]].tensor
     padding = [(0, 0, 0)] * len(source.dims)
     for d, w in zip(node.attributes["dim_labels"].input_spatial, window, strict=True):
@@ -122,7 +122,7 @@ def _padded(builder: Builder, node: Node, window: Sequence[WindowDim]) -> int:
 
 
 def _by_place_of_window(builder: Builder, node: Node, padded: int, places: Sequence[int]) -> int:
-    """The sum over the window's places of each one's product with all that it meets."""
+    """Return the sum over the window's places of each one's product with all that it meets."""
     labels: ConvDimensionNumbers = node.attributes["dim_labels"]
     window = _window(node)
     total: int | None = None
@@ -142,7 +142,7 @@ def _by_place_of_window(builder: Builder, node: Node, padded: int, places: Seque
 
 
 def _by_result(builder: Builder, node: Node, padded: int, places: Sequence[int]) -> int:
-    """Each place of the result by itself, as one product over the window and the features."""
+    """Return each place of the result by itself, as one product over the window and the features."""
     labels: ConvDimensionNumbers = node.attributes["dim_labels"]
     window = _window(node)
     of_kernel = dict(zip(labels.input_spatial, labels.kernel_spatial, strict=True))
@@ -173,7 +173,7 @@ def _cut(
     steps: Sequence[int],
     sizes: Sequence[int],
 ) -> int:
-    """A slice: along some dimensions so many places from a start on, a step apart."""
+    """Return a slice: along some dimensions so many places from a start on, a step apart."""
     type_ = builder[source].tensor
     bounds = [(0, size, 1) for size in type_.dims]
     for d, start, step, size in zip(along, starts, steps, sizes, strict=True):
@@ -185,14 +185,14 @@ def _cut(
 
 
 def _without(builder: Builder, node: Node, source: int, gone: Sequence[int]) -> int:
-    """An array without dimensions of size 1."""
+    """Return an array without dimensions of size 1."""
     type_ = builder[source].tensor
     dims = tuple(size for d, size in enumerate(type_.dims) if d not in gone)
     return builder.derive(node, "reshape", TensorType(type_.dtype, dims), [source]) if gone else source
 
 
 def _dot(builder: Builder, node: Node, left: int, right: int, over: Sequence[int], with_: Sequence[int]) -> int:
-    """The product over dimensions of the left side, each with one of the right side."""
+    """Return the product over dimensions of the left side, each with one of the right side."""
     sides = [builder[i].tensor.dims for i in (left, right)]
     free = [
         [size for d, size in enumerate(dims) if d not in gone] for dims, gone in zip(sides, (over, with_), strict=True)
@@ -205,7 +205,7 @@ def _dot(builder: Builder, node: Node, left: int, right: int, over: Sequence[int
 
 
 def _turned(builder: Builder, node: Node, value: int, places: Sequence[int]) -> int:
-    """The convolution's result, of which dimension ``places[k]`` is dimension ``k`` of a value."""
+    """Return the convolution's result, of which dimension ``places[k]`` is dimension ``k`` of a value."""
     order = tuple(places.index(d) for d in range(len(places)))
     if order == tuple(range(len(order))):
         return value

@@ -33,8 +33,8 @@ MOST_NODES = 900
 
 
 def small_windows(graph: Graph, device: Device) -> dict[int, str]:
-    """The nodes whose windows can be written out, the first ones as long as the graph stays small enough, and their
-    names.
+    """Return the nodes whose windows can be written out, the first ones as long as the graph stays small enough, and
+    their names.
     """
     names: dict[int, str] = {}
     left = MOST_NODES
@@ -47,8 +47,8 @@ def small_windows(graph: Graph, device: Device) -> dict[int, str]:
 
 
 def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -> Graph:
-    """The graph with ``chosen`` ones of its ``small_windows`` as elementwise operations of the same names. What it
-    calls stays.
+    """Return the graph with ``chosen`` ones of its ``small_windows`` as elementwise operations of the same names. What
+    it calls stays.
     """
     if not chosen:
         return graph
@@ -75,8 +75,9 @@ def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -
 
 
 def _suits(graph: Graph, node: Node, device: Device) -> bool:
-    """Whether a device does a window well that is written out. On a CPU conditions keep a compiler from making vectors
-    of a loop: there a window must lie across the fastest dimension, and have a place in each for the same elements.
+    """Return whether a device does a window well that is written out. On a CPU conditions keep a compiler from making
+    vectors of a loop: there a window must lie across the fastest dimension, and have a place in each for the same
+    elements.
     """
     if not device.target.lanes_are_vectors or node.op == "convolution":
         return True
@@ -137,7 +138,7 @@ def _along(source: TensorType, node: Node) -> list[Along]:
 
 
 def _combined(builder: Builder, node: Node) -> list[int]:
-    """The results of a ``reduce-window``: from the initial values on, the elements in the window's order."""
+    """Return the results of a ``reduce-window``: from the initial values on, the elements in the window's order."""
     count = len(node.operands) // 2
     arrays, initials = node.operands[:count], node.operands[count:]
     along = _along(builder[arrays[0]].tensor, node)
@@ -167,7 +168,7 @@ def _combined(builder: Builder, node: Node) -> list[int]:
 
 
 def _inside(builder: Builder, node: Node, along: list[Along], dims: tuple[int, ...]) -> int:
-    """Whether there is an element, over the places of an array made ready."""
+    """Return whether there is an element, over the places of an array made ready."""
     there = filled(builder, node, "pred", dims, np.array(True))
     return made_ready(builder, node, there, along, builder.constant(node, "pred", np.array(False)))
 

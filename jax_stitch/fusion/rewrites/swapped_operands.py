@@ -21,7 +21,9 @@ from jax_stitch.util.values import replace
 
 
 def exchanged(graph: Graph) -> Graph:
-    """The graph with the operands of such products exchanged, and views of their results in the order of before."""
+    """Return the graph with the operands of such products exchanged, and views of their results in the order of
+    before.
+    """
     products = {n.id for n in graph.nodes if n.op == "dot" and _is_against_its_readers(graph, n)}
     if not products:
         return graph
@@ -46,7 +48,7 @@ def _turned_back(builder: Builder, node: Node, ids: Mapping[int, int]) -> int | 
 
 
 def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
-    """Adds the product of exchanged operands, and its result in the order of before."""
+    """Add the product of exchanged operands, and its result in the order of before."""
     dims = dot.tensor.dims
     order = (*range(len(dims) - 2), len(dims) - 1, len(dims) - 2)
     type_ = TensorType(dot.tensor.dtype, tuple(dims[d] for d in order))
@@ -56,7 +58,7 @@ def _exchanged(builder: Builder, dot: Node, operands: tuple[int, ...]) -> int:
 
 
 def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
-    """Whether fewer readers read it with a stride if the last two dimensions of a product are exchanged."""
+    """Return whether fewer readers read it with a stride if the last two dimensions of a product are exchanged."""
     dims = dot.tensor.dims
     batch = dot.attributes.get("lhs_batch_dims", ())
     if len(dims) != len(batch) + 2 or min(dims[-2:]) < 2 or dot.id in graph.result_set:
@@ -70,7 +72,7 @@ def _is_against_its_readers(graph: Graph, dot: Node) -> bool:
 
 
 def _read(graph: Graph, start: int) -> Iterator[int]:
-    """The product and what is a move of it or computed of it alone, as far as that is read in its own order.
+    """Yield the product and what is a move of it or computed of it alone, as far as that is read in its own order.
 
     Sums over one of its last two dimensions are as good in any order, and so are products that could read it in another
     (see ``operand_layouts``) or turn it around themselves.
@@ -94,7 +96,7 @@ def _read(graph: Graph, start: int) -> Iterator[int]:
 
 
 def _is_of_the_batch(graph: Graph, node: Node, product: int) -> bool:
-    """Whether a node sums a product's matrices up, as of a product that was split along what it contracts."""
+    """Return whether a node sums a product's matrices up, as of a product that was split along what it contracts."""
     if node.op != "reduce" or len(node.operands) != 2:
         return False
     last = len(graph[product].tensor.dims) - 1
@@ -103,7 +105,7 @@ def _is_of_the_batch(graph: Graph, node: Node, product: int) -> bool:
 
 
 def _follows(graph: Graph, node: Node) -> bool:
-    """Whether a value is another one moved, or computed of it and numbers."""
+    """Return whether a value is another one moved, or computed of it and numbers."""
     if node.op in ("reshape", "transpose"):
         return IN_PRODUCT not in node.attributes
     others = [

@@ -39,7 +39,7 @@ class Table(Struct, frozen=True, eq=False):
 
 
 def table_of(graph: Graph, scatter: Node) -> Table | None:
-    """A scatter as the gradient of a table; None where something needs the whole of it."""
+    """Return a scatter as the gradient of a table; None where something needs the whole of it."""
     if len(scatter.operands) != 3 or scatter.id in graph.result_set or not is_splat(graph, scatter.operands[0]):
         return None
     if graph[scatter.operands[1]].tensor.dtype not in ("s32", "s64") or row_scatter(graph, scatter) is None:
@@ -71,7 +71,7 @@ def _is_for_each(node: Node, scatter: Node) -> bool:
 
 
 def _is_sum(graph: Graph, zeros: Collection[int], i: int) -> bool:
-    """Whether a node adds up all elements of a value that is zero wherever no update came."""
+    """Return whether a node adds up all elements of a value that is zero wherever no update came."""
     node = graph[i]
     if node.op != "reduce" or len(node.operands) != 2 or node.operands[0] not in zeros or node.tensor.dims != ():
         return False
@@ -80,7 +80,7 @@ def _is_sum(graph: Graph, zeros: Collection[int], i: int) -> bool:
 
 
 def _zeros(graph: Graph, between: Collection[int]) -> set[int]:
-    """Those of these nodes that are zero wherever no update came, as far as is easily told."""
+    """Return those of these nodes that are zero wherever no update came, as far as is easily told."""
     zeros: set[int] = set()
     for i in sorted(between):
         node = graph[i]
@@ -98,13 +98,13 @@ _ZERO_OF_ZERO = frozenset({"multiply", "abs", "negate", "convert", "sqrt", "add"
 
 
 def is_splat(graph: Graph, i: int) -> bool:
-    """Whether an array has one number everywhere."""
+    """Return whether an array has one number everywhere."""
     return graph[i].op == "broadcast" and graph[graph[i].operands[0]].tensor.dims == ()
 
 
 def _read(graph: Graph, between: set[int], dims: tuple[int, ...]) -> set[int] | None:
-    """The values in memory that these nodes read, or what is computed of such for each element; None where they read
-    something else.
+    """Return the values in memory that these nodes read, or what is computed of such for each element; None where they
+    read something else.
     """
     read: set[int] = set()
     seen: set[int] = set()
@@ -127,7 +127,9 @@ def _read(graph: Graph, between: set[int], dims: tuple[int, ...]) -> set[int] | 
 
 
 def pays(graph: Graph, table: Table, device: Device) -> bool:
-    """Whether the gradient takes longer to write and to read than the rows that are touched to find and to write."""
+    """Return whether the gradient takes longer to write and to read than the rows that are touched to find and to
+    write.
+    """
     scatter = table.scatter
     updates = graph[scatter.operands[2]]
     places = prod(scatter.tensor.dims) // max(1, updates.tensor.size // _count(graph, scatter))

@@ -25,8 +25,8 @@ from jax_stitch.util.values import replace
 
 
 def touched_rows(graph: Graph, device: Device) -> Graph:
-    """The graph without gradients of tables that are written only to be read by operations for each element. A donated
-    table that changes in a few rows only is not even copied then.
+    """Return the graph without gradients of tables that are written only to be read by operations for each element. A
+    donated table that changes in a few rows only is not even copied then.
     """
     at_exits: dict[int, Table] = {}
     taken: set[int] = set()
@@ -60,7 +60,7 @@ class _Rows:
         self._indices: int | None = None
 
     def result(self, builder: Builder, i: int, ids: Mapping[int, int]) -> int:
-        """A result that the gradient was read for: ``ids`` has what is built of the graph's nodes before it."""
+        """Return a result that the gradient was read for: ``ids`` has what is built of the graph's nodes before it."""
         if self._indices is None:
             self._indices = self._summed(builder, ids)
         if i in self._table.sums:
@@ -79,13 +79,15 @@ class _Rows:
         return builder.derive(_part(scatter, f"rows{i}"), "scatter", made.type, operands, attributes, graphs)
 
     def _sum(self, builder: Builder, node: Node, ids: Mapping[int, int]) -> int:
-        """The sum over the touched rows, beside which all is zero."""
+        """Return the sum over the touched rows, beside which all is zero."""
         operands = [self._of_touched(builder, node.operands[0], ids), ids[node.operands[1]]]
         over = {"dimensions": tuple(range(len(self._updates.tensor.dims)))}
         return builder.derive(_part(node, "rows"), "reduce", node.type, operands, over, node.graphs)
 
     def _summed(self, builder: Builder, ids: Mapping[int, int]) -> int:
-        """The updates of each row added up, in their order, in the place of the first; returns the indices of these."""
+        """Return the updates of each row added up, in their order, in the place of the first; returns the indices of
+        these.
+        """
         scatter = self._table.scatter
         sizes = [scatter.tensor.dims[d] for d in self._targets]
         found = first_updates(builder, _part(scatter, "first"), ids[scatter.operands[1]], sizes)
@@ -149,7 +151,7 @@ class _Rows:
         return self._elsewhere[i]
 
     def _unchanged(self, builder: Builder, i: int, ids: Mapping[int, int]) -> int | None:
-        """The donated parameter whose memory a result takes, where it is that but for the touched rows."""
+        """Return the donated parameter whose memory a result takes, where it is that but for the touched rows."""
         made = builder[self._of_others(builder, i, ids)]
         if made.op not in ("add", "subtract") or ELEMENT_TYPES[made.tensor.dtype].numpy is None:
             return None
@@ -164,12 +166,12 @@ class _Rows:
 
 
 def _part(node: Node, name: str) -> Node:
-    """The origin of what XLA has in no kernel yet: in one beside the node's."""
+    """Return the origin of what XLA has in no kernel yet: in one beside the node's."""
     return replace(node, kernel=f"{node.kernel}{STAGE}{name}" if node.kernel else "")
 
 
 def _of_one_number(builder: Builder, node: Node, operands: Sequence[int]) -> int | None:
-    """An operation on arrays that have one number everywhere, as an array of its result."""
+    """Return an operation on arrays that have one number everywhere, as an array of its result."""
     made = [builder[o] for o in operands]
     if not all(m.tensor.dims == () or m.op == "broadcast" for m in made):
         return None
@@ -184,6 +186,6 @@ def _of_one_number(builder: Builder, node: Node, operands: Sequence[int]) -> int
 
 
 def _is_nothing(op: str, value: np.ndarray) -> bool:
-    """Whether adding, or subtracting, a number changes no other, zeros of either sign among them."""
+    """Return whether adding, or subtracting, a number changes no other, zeros of either sign among them."""
     zero = bool(value == 0)
     return zero and (value.dtype.kind in "iu" or bool(np.signbit(value.astype(np.float64))) == (op == "add"))

@@ -34,7 +34,7 @@ class _Turned(Struct, frozen=True):
 
 
 def turned_once(graph: Graph) -> Graph:
-    """The graph with such values turned around once, and the products' numbers of their dimensions with it."""
+    """Return the graph with such values turned around once, and the products' numbers of their dimensions with it."""
     found = [t for source, turns in _turns(graph).items() if (t := _common(graph, source, turns)) is not None]
     if not found:
         return graph
@@ -66,7 +66,7 @@ def _type(graph: Graph, turned: _Turned) -> TensorType:
 
 
 def _read_so(graph: Graph, dot: Node, by_turn: dict[int, _Turned], ids: dict[int, int], builder: Builder) -> Node:
-    """A product with its operands in the builder, those that were turned in another order in the new one."""
+    """Return a product with its operands in the builder, those that were turned in another order in the new one."""
     operands: list[int] = []
     attributes = dict(dot.attributes)
     for side, o in enumerate(dot.operands):
@@ -89,7 +89,7 @@ def _read_so(graph: Graph, dot: Node, by_turn: dict[int, _Turned], ids: dict[int
 
 
 def _turns(graph: Graph) -> dict[int, list[Node]]:
-    """The transposes of each value that products alone read, those inside of their kernels too."""
+    """Return the transposes of each value that products alone read, those inside of their kernels too."""
     products = {n.kernel for n in graph.nodes if n.kernel and n.op in ("dot", "convolution")}
     turns: dict[int, list[Node]] = defaultdict(list)
     for node in graph.nodes:
@@ -99,15 +99,15 @@ def _turns(graph: Graph) -> dict[int, list[Node]]:
 
 
 def _is_for(graph: Graph, i: int, kernels: Collection[str]) -> bool:
-    """Whether only these kernels read a value, under whatever shape."""
+    """Return whether only these kernels read a value, under whatever shape."""
     if i in graph.result_set:
         return False
     return all(graph[u].kernel in kernels or (is_view(graph[u]) and _is_for(graph, u, kernels)) for u in graph.users[i])
 
 
 def _common(graph: Graph, source: int, turns: Sequence[Node]) -> _Turned | None:
-    """The order of a product that turns the value around inside, for all that is turned outside of products too: best
-    one in which neighbours in memory stay such.
+    """Return the order of a product that turns the value around inside, for all that is turned outside of products too:
+    best one in which neighbours in memory stay such.
     """
     inside = [n for n in turns if IN_PRODUCT in n.attributes]
     outside = [n for n in turns if IN_PRODUCT not in n.attributes]
@@ -124,7 +124,7 @@ def _common(graph: Graph, source: int, turns: Sequence[Node]) -> _Turned | None:
 
 
 def _may_turn(graph: Graph, turn: Node, order: tuple[int, ...]) -> bool:
-    """Whether all that reads a transpose could read its operand in another order instead."""
+    """Return whether all that reads a transpose could read its operand in another order instead."""
     if turn.attributes["dimensions"] == order:
         return True
     for user, operand in _readers(graph, turn.id):
@@ -154,7 +154,7 @@ def _origin(graph: Graph, i: int) -> int:
 
 
 def _moves(graph: Graph, turn: int, view: int, order: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The dimensions of a view of a transpose in the order that they have in a view of its operand transposed in
+    """Return the dimensions of a view of a transpose in the order that they have in a view of its operand transposed in
     ``order``; ``None`` where that cuts dimensions that the view has made one.
     """
     before = graph[turn].attributes["dimensions"]
@@ -172,7 +172,7 @@ def _moves(graph: Graph, turn: int, view: int, order: tuple[int, ...]) -> tuple[
 
 
 def _runs(source: Sequence[int], view: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The shortest runs of dimensions of a value and of a view of it that cover each other."""
+    """Yield the shortest runs of dimensions of a value and of a view of it that cover each other."""
     i = k = 0
     while i < len(source):
         first, begin = i, k
@@ -188,8 +188,8 @@ def _runs(source: Sequence[int], view: Sequence[int]) -> Iterator[tuple[tuple[in
 
 
 def _stays(graph: Graph, dot: Node, side: int, moves: tuple[int, ...]) -> bool:
-    """Whether the result stays what it is, and matrices of a batch matrices: those dimensions that the result has by
-    themselves stay in order, and those of the batch are first.
+    """Return whether the result stays what it is, and matrices of a batch matrices: those dimensions that the result
+    has by themselves stay in order, and those of the batch are first.
     """
     kinds = {kind: tuple(dot.attributes.get(f"{_SIDES[side]}_{kind}_dims", ())) for kind in ("batch", "contracting")}
     free = [d for d in moves if d not in kinds["batch"] and d not in kinds["contracting"]]
@@ -199,6 +199,6 @@ def _stays(graph: Graph, dot: Node, side: int, moves: tuple[int, ...]) -> bool:
 
 
 def _numbers(dot: Node, side: int, moves: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """The dimension numbers of a product one of whose operands has its dimensions in this order."""
+    """Return the dimension numbers of a product one of whose operands has its dimensions in this order."""
     names = [f"{_SIDES[side]}_{kind}_dims" for kind in ("contracting", "batch")]
     return {n: tuple(moves.index(d) for d in dot.attributes.get(n, ())) for n in names}

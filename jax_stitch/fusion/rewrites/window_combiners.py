@@ -14,13 +14,15 @@ _EXACT = frozenset({"maximum", "minimum", "and", "or", "xor", "select", "compare
 
 
 def named(graph: Graph, name: str) -> Graph:
-    """A computation whose nodes have the name of what calls it, by which they are known where they are copied to."""
+    """Return a computation whose nodes have the name of what calls it, by which they are known where they are copied
+    to.
+    """
     return replace(graph, nodes=tuple(replace(n, name=name) for n in graph.nodes))
 
 
 def wide_combiner(graph: Graph, dtypes: Sequence[str]) -> tuple[Graph, list[str]]:
-    """A combiner of values of these element types and the types it is to combine in: of sub-word floats that are added
-    up, f32, which rounds no more often than XLA does.
+    """Return a combiner of values of these element types and the types it is to combine in: of sub-word floats that are
+    added up, f32, which rounds no more often than XLA does.
     """
     rounds = any(n.op not in _EXACT for n in graph.nodes)
     if not rounds or len(set(dtypes)) > 1 or any(n.op == "constant" for n in graph.nodes):
@@ -30,6 +32,6 @@ def wide_combiner(graph: Graph, dtypes: Sequence[str]) -> tuple[Graph, list[str]
 
 
 def as_type(builder: Builder, node: Node, value: int, dtype: str) -> int:
-    """A value converted where it has another element type."""
+    """Return a value converted where it has another element type."""
     type_ = TensorType(dtype, builder[value].tensor.dims)
     return value if type_ == builder[value].type else builder.derive(node, "convert", type_, [value])

@@ -32,7 +32,7 @@ def gradient_along(source: TensorType, node: Node) -> list[Along]:
 
 
 def gathered(builder: Builder, node: Node, device: Device) -> int:
-    """A ``select-and-scatter`` of undilated windows, as elementwise operations."""
+    """Return a ``select-and-scatter`` of undilated windows, as elementwise operations."""
     _, source, initial = node.operands
     along, dims = gradient_along(builder[source].tensor, node), node.tensor.dims
     weights = _weights(along)
@@ -62,8 +62,9 @@ def gathered(builder: Builder, node: Node, device: Device) -> int:
 
 
 def _more_calls(builder: Builder, node: Node, device: Device) -> int:
-    """The launches that last as long as XLA's kernels for a ``select-and-scatter``, beyond one: it fills the result,
-    then writes a window's choice as an index of 32 bits for each dimension, and a third kernel adds to what it filled.
+    """Return the launches that last as long as XLA's kernels for a ``select-and-scatter``, beyond one: it fills the
+    result, then writes a window's choice as an index of 32 bits for each dimension, and a third kernel adds to what it
+    filled.
     """
     operand, source, _ = (builder[o] for o in node.operands)
     indices = 4 * len(node.tensor.dims) * source.tensor.size
@@ -119,7 +120,7 @@ def _weights(along: Sequence[Along]) -> list[int]:
 
 
 def _phase(builder: Builder, node: Node, along: Sequence[Along], weights: Sequence[int]) -> int | None:
-    """The numbers of the result's places in the last windows that cover them; ``None`` where all are 0."""
+    """Return the numbers of the result's places in the last windows that cover them; ``None`` where all are 0."""
     type_, total = TensorType("s32", node.tensor.dims), None
     for d, (a, weight) in enumerate(zip(along, weights, strict=True)):
         if a.spacing > 1:

@@ -35,16 +35,16 @@ class Along(Struct, frozen=True):
     """Place ``p`` is the ``(p + phase) % spacing``-th repetition."""
 
     def offset(self, slot: int) -> int:
-        """Where place 0 of phase 0 is in the window that is the slot's, from the window's low end."""
+        """Return where place 0 of phase 0 is in the window that is the slot's, from the window's low end."""
         return (len(self.starts) - 1 - slot) * self.spacing
 
     def overhangs(self, slot: int) -> bool:
-        """Whether the slot's window does not reach all places."""
+        """Return whether the slot's window does not reach all places."""
         return self.offset(slot) + self.spacing > self.size
 
 
 def combined_along(window: WindowDim, source: int, places: int) -> Along:
-    """The elements of ``source`` along a dimension that each of ``places`` windows combines."""
+    """Return the elements of ``source`` along a dimension that each of ``places`` windows combines."""
     w = window
     if w.base_dilation > 1 and w.stride == w.window_dilation == 1:
         return covering(source, w.size, w.base_dilation, w.size - 1 - w.pad_low, places)
@@ -53,7 +53,7 @@ def combined_along(window: WindowDim, source: int, places: int) -> Along:
 
 
 def covering(windows: int, size: int, stride: int, pad_low: int, places: int) -> Along:
-    """The windows, of ``windows`` that are ``stride`` apart, that cover each of ``places`` elements."""
+    """Return the windows, of ``windows`` that are ``stride`` apart, that cover each of ``places`` elements."""
     most = -(-size // stride)
     low, high = (most - 1) * stride - pad_low, (most - 1) * stride + places
     padding = (low, high - low - windows * stride, 0)
@@ -62,7 +62,7 @@ def covering(windows: int, size: int, stride: int, pad_low: int, places: int) ->
 
 
 def made_ready(builder: Builder, origin: Node, value: int, along: Sequence[Along], fill: int) -> int:
-    """An array repeated and padded, with the scalar ``fill``, so that each slot is a slice of it."""
+    """Return an array repeated and padded, with the scalar ``fill``, so that each slot is a slice of it."""
     source = builder[value].tensor
     apart: list[int] = []
     remaining: list[int] = []
@@ -90,7 +90,7 @@ def in_slot(builder: Builder, origin: Node, ready: int, along: Sequence[Along], 
 
 
 def phases(builder: Builder, origin: Node, along: Sequence[Along], d: int) -> int:
-    """Which repetition each place is along dimension ``d``, as integers over the result's dimensions."""
+    """Return which repetition each place is along dimension ``d``, as integers over the result's dimensions."""
     a, dims = along[d], [a.places for a in along]
     runs = -(-(a.places + a.phase) // a.spacing)
     apart = TensorType("s32", (*dims[:d], runs, a.spacing, *dims[d + 1 :]))
@@ -102,6 +102,6 @@ def phases(builder: Builder, origin: Node, along: Sequence[Along], d: int) -> in
 
 
 def filled(builder: Builder, origin: Node, dtype: str, dims: Sequence[int], value: np.ndarray) -> int:
-    """A constant everywhere."""
+    """Return a constant everywhere."""
     scalar = builder.constant(origin, dtype, value)
     return builder.derive(origin, "broadcast", TensorType(dtype, tuple(dims)), [scalar], {"dimensions": ()})

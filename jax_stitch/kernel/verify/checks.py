@@ -17,7 +17,7 @@ from jax_stitch.kernel.verify.writes import WriteCheck, output_findings
 
 
 def verify(kernel: Kernel) -> list[Finding]:
-    """The faults of a kernel; none in one that may run.
+    """Return the faults of a kernel; none in one that may run.
 
     Names and types come first: what is said of indices, writes and barriers presumes that they are right.
     """
@@ -41,7 +41,7 @@ def verify(kernel: Kernel) -> list[Finding]:
 
 
 def _arguments(kernel: Kernel, calls: list[Call]) -> Iterator[Finding]:
-    """Each part is given buffers of the types and sizes that it says; blocks follow each other."""
+    """Yield calls that give a part other buffers than it says, and blocks that do not follow each other."""
     buffers = {b.name: b for b in (*kernel.inputs, *kernel.outputs, *kernel.scratch)}
     read_only = {b.name for b in kernel.inputs}
     for call in calls:

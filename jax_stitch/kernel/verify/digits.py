@@ -27,8 +27,8 @@ class NotDigits(Exception):
 
 
 def covers(writes: Sequence[tuple[Expr, Mapping[str, int]]], size: int) -> bool | None:
-    """Whether indices, whose variables are below what stands beside them, take each value of [0, size) once together;
-    None where that is not known.
+    """Return whether indices, whose variables are below what stands beside them, take each value of [0, size) once
+    together; None where that is not known.
     """
     try:
         return _by_digits(writes, size)
@@ -69,7 +69,7 @@ def _counted(holes: Sequence[Digit], count: int) -> Iterable[tuple[int, ...]]:
 
 
 def _digits(terms: Sequence[tuple[Atom, int]], ranges: Mapping[str, int]) -> tuple[list[Digit], set[str]]:
-    """The digits of a sum, and the variables that they are of."""
+    """Return the digits of a sum, and the variables that they are of."""
     pieces: dict[Expr | str, list[tuple[int, int, int]]] = {}
     sizes: dict[Expr | str, int] = {}
     used: set[str] = set()
@@ -114,7 +114,7 @@ def _piece(
 
 
 def _whole(inner: Expr, ranges: Mapping[str, int], used: set[str]) -> int:
-    """The number of values of an index that takes each from 0 on once."""
+    """Return the number of values of an index that takes each from 0 on once."""
     digits, own = _digits(inner.terms, ranges)
     weight = 1
     for w, count in sorted(digits):

@@ -25,6 +25,6 @@ class Fault(Exception):
 
 
 def shown(node: Any) -> str:
-    """A node's own line, short enough for a message."""
+    """Return a node's own line, short enough for a message."""
     text = line(node)
     return text if len(text) <= 160 else f"{text[:157]}..."

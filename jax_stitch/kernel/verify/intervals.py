@@ -45,7 +45,7 @@ class Intervals:
         del self._failing[len(self._failing) - len(failing) :]
 
     def check(self, index: Expr, size: int) -> None:
-        """Raises ``Fault`` where an index can be outside of [0, size)."""
+        """Raise ``Fault`` where an index can be outside of [0, size)."""
         try:
             low, high = self.interval(index)
             if low >= 0 and high < size:
@@ -57,7 +57,7 @@ class Intervals:
             raise Fault(f"index {reached} of {size} elements")
 
     def interval(self, index: Expr) -> Range:
-        """The least and the greatest value that an index can have, or less and more than those."""
+        """Return the least and the greatest value that an index can have, or less and more than those."""
         low = high = index.offset
         for atom, c in index.terms:
             ends = self._atom(atom)
@@ -89,8 +89,8 @@ class Intervals:
     # -- one by one
 
     def _tried(self, index: Expr, size: int) -> int | None:
-        """A value outside of [0, size) that the index has, all values of its variables tried; or so many of each, with
-        the ends of all ranges among them, that a fault shows.
+        """Return a value outside of [0, size) that the index has, all values of its variables tried; or so many of
+        each, with the ends of all ranges among them, that a fault shows.
         """
         tests = [*(t for tests in self._holding for t in tests), *(t for tests in self._failing for t in tests)]
         wanted = set(variables(index))
@@ -114,7 +114,7 @@ class Intervals:
 
 
 def _points(ranges: Sequence[Range], tests: Sequence[Test]) -> list[np.ndarray]:
-    """Values of variables to try, each as an array with an axis of its own."""
+    """Return values of variables to try, each as an array with an axis of its own."""
     lengths = [high - low + 1 for low, high in ranges]
     points: list[np.ndarray] = []
     each = max(2, int(MOST_POINTS ** (1 / max(1, len(ranges)))))
@@ -139,7 +139,7 @@ def _holds(test: Test, values: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def evaluated(index: Expr, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """An index where variables have these values; C++ divides towards zero."""
+    """Return an index where variables have these values; C++ divides towards zero."""
     total = np.asarray(index.offset)
     for atom, c in index.terms:
         if isinstance(atom, Var):

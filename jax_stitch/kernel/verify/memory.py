@@ -54,7 +54,7 @@ def _bytes(part: Part, s: st.Shared | st.TeamArray) -> int:
 
 
 def _width(part: Part, dtype: str) -> int:
-    """Bytes of a value as it is computed; of a structure with its padding."""
+    """Return bytes of a value as it is computed; of a structure with its padding."""
     made = next((c for c in part.combiners if c.name == dtype), None)
     sizes = [numpy_type(t).itemsize for t in (made.dtypes if made else (dtype,))]
     return ceil(sum(sizes) / max(sizes)) * max(sizes)

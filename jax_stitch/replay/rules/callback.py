@@ -18,7 +18,7 @@ CALLBACK = "callback"
 
 
 def call_python(node: Node, operands: Sequence[Value], function: Callable[..., Any]) -> Value:
-    """Calls the Python function where ``node`` does; tokens in and out are None."""
+    """Call the Python function where ``node`` does; tokens in and out are None."""
     a = node.attributes
     elements = _elements(node.type)
     ordered = any(isinstance(e, TokenType) for e in elements)

@@ -32,7 +32,7 @@ def _groups(node: Node) -> dict[str, str]:
 def _each(
     node: Node, operands: Sequence[Value], attributes: Mapping[str, str], regions: Sequence[Region] = ()
 ) -> Value:
-    """The operation on each operand by itself: a variadic one is XLA's packing of several."""
+    """Return the operation on each operand by itself: a variadic one is XLA's packing of several."""
     elements = node.type.elements if isinstance(node.type, TupleType) else (node.tensor,)
     name = f"stablehlo.{node.op.replace('-', '_')}"
     values = []

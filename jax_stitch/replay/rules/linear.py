@@ -65,7 +65,7 @@ def _ragged_dot(node: Node, operands: Sequence[Value], _: Called) -> Value:
 
 
 def _alike(operands: Sequence[Value]) -> list[Value]:
-    """The operands in a type that holds both: XLA convolves different types, StableHLO does not."""
+    """Return the operands in a type that holds both: XLA convolves different types, StableHLO does not."""
     types = {x.dtype for x in operands}
     small = len(types) > 1 and all(jax.numpy.issubdtype(t, jax.numpy.floating) and t.itemsize < 4 for t in types)
     common = jax.numpy.float32 if small else jax.numpy.promote_types(*(x.dtype for x in operands))

@@ -20,19 +20,19 @@ def boolean(value: bool) -> str:
 
 
 def integers(values: Iterable[int]) -> str:
-    """A dense array of i64."""
+    """Return a dense array of i64."""
     text = ", ".join(map(str, values))
     return f"array<i64: {text}>" if text else "array<i64>"
 
 
 def booleans(values: Iterable[bool]) -> str:
-    """A dense array of i1."""
+    """Return a dense array of i1."""
     text = ", ".join(map(boolean, values))
     return f"array<i1: {text}>" if text else "array<i1>"
 
 
 def pairs(values: Sequence[tuple[int, int]]) -> str:
-    """An N x 2 tensor of i64, as padding is given."""
+    """Return an N x 2 tensor of i64, as padding is given."""
     text = ", ".join(f"[{low}, {high}]" for low, high in values)
     return f"dense<{f'[{text}]' if text else ''}> : tensor<{len(values)}x2xi64>"
 
