@@ -18,7 +18,7 @@ class BlockedSteps:
     """The sums that steps go through: each whole, those of blocks, of blocks of blocks, until none takes many steps."""
 
     def __init__(self, count: int, block: int, sums: Mapping[Ref, Reducer | None]):
-        """``count`` steps of one thread go through ``sums``: a product has no reducer."""
+        """Take ``count`` steps of one thread, which go through ``sums``: a product has no reducer."""
         self._block, self._depth = block, join_depth(count, block)
         blocked = {cell: r for cell, r in sums.items() if r is None or is_blocked(r)}
         self._sums = blocked if self._depth else {}
@@ -36,7 +36,7 @@ class BlockedSteps:
         return sums
 
     def joins(self) -> st.Joins | None:
-        """What is done after each block, after each block of blocks, ..."""
+        """Return what is done after each block, after each block of blocks, and so on."""
         if not self._sums:
             return None
         bodies = (tuple(s for sum_ in self._sums.items() for s in self._join(*sum_, k)) for k in range(self._depth))

@@ -18,7 +18,7 @@ class BlockedSums:
     """
 
     def __init__(self, part: Part, row_pass: LoopPass, reducers: Mapping[int, Reducer], whole: Callable[[int], str]):
-        """``whole`` names the accumulator of a reduction's whole."""
+        """Take the reductions; ``whole`` names the accumulator of the whole of each."""
         self._block, self._whole = part.sum_block, whole
         depth = join_depth(part.split.per_lane(row_pass.size), part.sum_block)
         blocked = depth > 0 and not row_pass.scans
@@ -37,14 +37,14 @@ class BlockedSums:
         return accumulators
 
     def joins(self) -> list[JoinStep]:
-        """What is done after each block, after each block of blocks, ..."""
+        """Return what is done after each block, after each block of blocks, and so on."""
         return [
             JoinStep(tuple(s for i, r in self._reducers.items() for s in self._join(i, r, k)))
             for k in range(self._depth)
         ]
 
     def totals(self) -> list[Join]:
-        """What is done once the pass has ended."""
+        """Return what is done once the pass has ended."""
         joins: list[Join] = []
         for i, r in self._reducers.items():
             names = [self._block_of(i, k) for k in range(self._depth)] + [self._whole(i)]

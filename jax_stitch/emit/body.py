@@ -163,7 +163,7 @@ class Evaluator:
         return self._operand_elements(node, index)
 
     def _operand_elements(self, node: Node, index: Index) -> list[Element]:
-        """What one element reads, whatever the row and place; of data-dependent reads only where they start."""
+        """Return what one element reads, whatever the row and place; of data-dependent reads only where they start."""
         reads = self._reads(node, index)
         if any(r.guards for r in reads):
             return []
@@ -226,7 +226,7 @@ class Evaluator:
         return Cell(where.name, self.index(position), where.dtype)
 
     def _own_value(self, key: Element) -> Value:
-        """What the thread has cached at its own place."""
+        """Return what the thread has cached at its own place."""
         name = self._names.own(key)
         assert key in self._written, f"{name} is read before it is cached"
         return Ref(name, self._part.own_storage[key].type.dtype)
@@ -274,7 +274,7 @@ class Evaluator:
         return self._named(node, value, self._join(v.depth for v in values))
 
     def _join(self, depths: Iterable[int]) -> int:
-        """How deep a value of such values is computed."""
+        """Return how deep a value of such values is computed."""
         return max(depths, default=UNIFORM)
 
     def _constant(self, node: Node, index: Index) -> Known:
@@ -298,7 +298,7 @@ class Evaluator:
         return self.element(node.operands[read.operand], read.index)
 
     def _define_start(self, node: Node, symbol: str, operand: int, at: Index, read: Read) -> None:
-        """An index that is data: clamped as HLO has it, before it is used."""
+        """Define an index that is data: clamped as HLO has it, before it is used."""
         value = self.element(operand, at)
         terms = (*read.index, *(g.value for g in read.guards))
         variable = next(v for e in terms for v in e.variables() if v.name == symbol)
@@ -310,7 +310,7 @@ class Evaluator:
         self._scopes[-1].symbols[symbol] = value
 
     def _choice(self, node: Node, reads: tuple[Read, ...]) -> Known:
-        """Concatenate and pad: which operand is read depends on the index."""
+        """Return a concatenate or pad, whose index decides which operand is read."""
         name = self._names.fresh(node.name or node.op)
         for read in reads:
             self._define_starts(node, read)
@@ -332,7 +332,7 @@ class Evaluator:
         return Known(target, depth)
 
     def _choice_depth(self, reads: tuple[Read, ...], node: Node) -> int:
-        """How deep a choice between reads is made."""
+        """Return how deep a choice between reads is made."""
         return self._deepest
 
     def _test(self, guard: Guard) -> Test:

@@ -48,7 +48,7 @@ def _texts(part: Part) -> tuple[str, str]:
 
 
 def _calls(kernel: Kernel, phase: Phase, names: Sequence[str]) -> list[tuple[Part, Call]]:
-    """What the blocks of a phase call."""
+    """Return what the blocks of a phase call."""
     calls: list[tuple[Part, Call]] = []
     for call in phase.calls:
         part = kernel.parts[call.part]
@@ -107,8 +107,8 @@ def _pointer(buffer: Buffer) -> str:
 
 
 def _accesses(kernel: Kernel) -> dict[str, str]:
-    """What a compiler may take for granted of a pointer to each buffer: that it is the only one to its memory; or
-    nothing where one phase reads what another has written, which it would take for constants where it reads inputs
+    """Return what a compiler may assume of the pointer to each buffer: that it is the only one to its memory; or
+    nothing if one phase reads what another has written, which a compiler would take for constants if it reads inputs
     beside.
     """
     shared = {name for b in kernel.outputs if b.over for name in (b.over, b.name)}
@@ -127,7 +127,7 @@ def _accesses(kernel: Kernel) -> dict[str, str]:
 
 
 def _bounds(kernel: Kernel) -> str:
-    """What the compiler may count on, and has to leave room for: the registers of blocks that run together."""
+    """Return the launch bounds: the registers of blocks that run together have to fit."""
     launch = kernel.launch
     clusters = f"__cluster_dims__({launch.cluster}, 1, 1) " if launch.cluster > 1 else ""
     together = f", {launch.together}" if launch.together else ""
@@ -135,7 +135,7 @@ def _bounds(kernel: Kernel) -> str:
 
 
 def _device_body(kernel: Kernel, names: Sequence[str]) -> list[str]:
-    """What a block of the launch does: one block's work; or in turn a share of each phase's."""
+    """Return what a block of the launch does: one block's work, or in turn a share of each phase's."""
     launch = kernel.launch
     if not launch.resident:
         of_cluster = f" / {launch.cluster}" if launch.cluster > 1 else ""

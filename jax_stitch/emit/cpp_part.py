@@ -68,7 +68,7 @@ def _split(shape: RowShape) -> str:
 
 
 def head(part: Part) -> str:
-    """Functors and tables."""
+    """Return functors and tables."""
     texts = [combiner_text(c) for c in part.combiners] + [_comparator_text(c) for c in part.comparators]
     for table in part.tables:
         values = ", ".join(map(literal, table.values))

@@ -39,7 +39,7 @@ class Statements:
         self.values.names[name] = Named(kind, dtype, size, in_memory)
 
     def lines(self, body: Sequence[st.Statement]) -> list[str]:
-        """Statements in a row."""
+        """Return the text of statements, in order."""
         lines: list[str] = []
         for s in body:
             lines += self._lines(s)
@@ -101,7 +101,7 @@ class Statements:
         raise AssertionError(f"{s} has no text")
 
     def first(self, dtype: str, value: ex.Value) -> str:
-        """What an accumulator starts from: the neutral value of its combiner, or a value of its own."""
+        """Return the initial value of an accumulator: the neutral value of its combiner, or a value of its own."""
         combiner = self.values.combiners.get(dtype)
         text = self.values.text(value)
         return text if combiner is None or combiner.identity is not None else f"({text})"

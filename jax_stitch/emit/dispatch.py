@@ -23,7 +23,8 @@ class Call(Struct, frozen=True):
 
 
 def chain(calls: Sequence[Call]) -> list[str]:
-    """Statements that do the work of ``block``, which is of one of the calls; these are in the order of their blocks.
+    """Return statements that do the work of ``block``, which is of one of the calls; these are in the order of their
+    blocks.
 
     Neighbours that call one function, as an optimizer does for tensors of one shape, become one call after a table of
     their pointers: code that is inlined once compiles in a fraction of the time, and has no values of other tensors to
@@ -34,8 +35,8 @@ def chain(calls: Sequence[Call]) -> list[str]:
 
 
 def _searched(choices: Sequence[tuple[int, Sequence[str]]]) -> list[str]:
-    """Of statements, each for the blocks up to before a number, those of ``block``, in as few comparisons as halving
-    takes: an optimizer has a hundred tensors.
+    """Return the statement of ``block``, among statements each for the blocks below a number, by binary search: an
+    optimizer has a hundred tensors.
     """
     if len(choices) == 1:
         return list(choices[0][1])

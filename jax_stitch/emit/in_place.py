@@ -84,8 +84,8 @@ def _meeting(kernel: model.Kernel, targets: Collection[str]) -> model.Kernel:
 
 
 def _met(body: st.Body, names: Collection[str]) -> st.Body:
-    """Rows' statements with writes to these outputs behind a barrier; what is written stands in the row's own value
-    meanwhile.
+    """Return rows' statements with writes to these outputs behind a barrier; what is written stands in the row's own
+    value meanwhile.
     """
     met: list[st.Statement] = []
     for s in body:
@@ -135,8 +135,8 @@ def _sharing(part: model.Part, names: Collection[str]) -> model.Part:
 
 
 def _writes_last(body: Any, outputs: Collection[str]) -> Any:
-    """Statements with those that write outputs behind those that only name values: a compiler that cannot tell one
-    buffer from another moves no read in front of a write, and reads that go out together take the time of one.
+    """Return statements with those that write outputs behind those that only name values: a compiler that cannot tell
+    one buffer from another moves no read in front of a write, and reads that go out together take the time of one.
     """
     others: list[Any] = []
     writes: list[Any] = []

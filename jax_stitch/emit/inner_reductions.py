@@ -105,7 +105,7 @@ def _behind(emitter: PartEmitter, row_pass: InnerReducePass, i: int) -> int:
 
 
 def _first(emitter: PartEmitter, i: int) -> Value:
-    """What a reduction starts from."""
+    """Return the initial value of a reduction."""
     r = emitter.reducers[i]
     return emitter.start(i) if r.identity is None else (emitter.initial(i) or r.identity)
 
@@ -175,7 +175,7 @@ def _spread(place: Expr, row_pass: InnerReducePass) -> Expr:
 
 
 def _apart(places: int, count: int) -> Expr:
-    """Of ``count`` elements that are ``places`` apart: the one of a step for a place."""
+    """Return, of ``count`` elements that are ``places`` apart, the one of a step for a place."""
     return var(PLACE, places) + var(TERM, count) * places
 
 

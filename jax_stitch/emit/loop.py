@@ -23,7 +23,7 @@ class LoopEmitter:
     """Makes the loops of one pattern; the same interface as ``PartEmitter``."""
 
     def __init__(self, graph: Graph, part: Part, crossing: Collection[int] = ()):
-        """``crossing`` are the ids of what other phases of the kernel write."""
+        """Take the scheduled loop; ``crossing`` are the ids of values that other phases of the kernel write."""
         assert isinstance(part.pattern.loop, Nest)
         self._part = part
         self._nest: Nest = part.pattern.loop
@@ -80,7 +80,7 @@ class LoopEmitter:
         return declarations
 
     def _loops_in(self, parent: int | None) -> None:
-        """The loops directly inside one (or inside none), in order."""
+        """Write the loops directly inside one (or inside none), in order."""
         for nested in self._nest.loops:
             if nested.parent == parent:
                 self._loop(nested)
@@ -118,7 +118,7 @@ class LoopEmitter:
             self._values.next_piece(st.LeaveUnless(known.value))
 
     def _carry_on(self, nested: NestedLoop) -> None:
-        """What the next iteration starts with: all of it is known before the first of it is written."""
+        """Assign the next iteration's carried values: all of them are known before the first is written."""
         values = self._values
         own = {place for c in nested.carried for place in values.registers(c.parameter)}
         moves: list[tuple[st.Assign, bool]] = []

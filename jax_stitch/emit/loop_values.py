@@ -32,7 +32,7 @@ ROWS = 1
 
 
 def depth_of(nesting: int, differs: bool) -> int:
-    """How deep in the loops a value is, and whether rows differ in it."""
+    """Return how deep in the loops a value is, and whether rows differ in it."""
     return 2 * nesting + (ROWS if differs else 0)
 
 
@@ -75,7 +75,7 @@ class LoopEvaluator(Evaluator):
 
     @contextmanager
     def inside(self, items: list[Item], loop: int | None) -> Iterator[None]:
-        """Inside, pieces go to ``items``: the body of a loop, or what is around all loops."""
+        """Collect pieces in ``items`` meanwhile: the body of a loop, or what is around all loops."""
         self._open.append(loop)
         self._scopes.append(LoopScope({}, items=items))
         self.next_piece()

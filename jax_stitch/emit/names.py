@@ -23,7 +23,9 @@ RESERVED = frozenset(f"{_KEYWORDS} {_RUNTIME}".split())
 
 
 def identifier(text: str) -> str:
-    """``text`` as a C++ identifier: neither a keyword, nor a word of the runtime, nor one that could be a macro."""
+    """Return ``text`` as a C++ identifier: neither a keyword, nor a word of the runtime, nor one that could be a
+    macro.
+    """
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "value"
     usable = re.match("[A-Za-z]", name) and not name.isupper() and name not in RESERVED
     return name if usable else f"v_{name}"
@@ -39,7 +41,7 @@ class Names:
         self._own: dict[tuple[int, Index], str] = {}
 
     def beside(self, graph: Graph) -> Names:
-        """Identifiers for another graph in the same kernel."""
+        """Return identifiers for another graph in the same kernel."""
         names = Names(graph)
         names._taken = self._taken
         return names

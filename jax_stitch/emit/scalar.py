@@ -91,7 +91,7 @@ def expression(op: Op, operands: Sequence[str]) -> str:
 
 
 def rounded(dtype: str, value: str) -> str:
-    """Sub-word floats carry the rounding of their own type."""
+    """Return the text of a value rounded to its type: sub-word floats carry the rounding of their own type."""
     return f"st::round_to<{STORAGE[dtype]}>({value})" if dtype in HALF else value
 
 

@@ -17,7 +17,7 @@ class TeamEmitter:
     """Makes one loop; the same interface as ``PartEmitter``."""
 
     def __init__(self, graph: Graph, part: Part, crossing: Collection[int] = ()):
-        """``crossing`` are the ids of what other phases of the kernel write."""
+        """Take the scheduled team; ``crossing`` are the ids of values that other phases of the kernel write."""
         assert part.team is not None
         self._crossing = crossing
         self._graph, self._part = graph, part
@@ -72,7 +72,7 @@ class TeamEmitter:
 
 
 def _without_steps(loop: TeamLoop) -> str:
-    """What a loop is that has but one step."""
+    """Return a loop of one step as the step alone."""
     made = {loop.body[r].op for r in loop.body.results}
     is_sum = len(loop.stacked) == 1 and made <= {"dot", "reduce", "convert"}
     return "a sum over the steps of a loop" if is_sum else "straight code"

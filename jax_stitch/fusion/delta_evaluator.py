@@ -107,7 +107,7 @@ class XlaKernels:
         return {k for k in touched if not self._remains(k, self._members[k] - taken, taken)}
 
     def split(self, members: Collection[int]) -> tuple[int, int, int, int]:
-        """What taking ``members`` out of XLA's kernels means.
+        """Return what taking ``members`` out of XLA's kernels means.
 
         Returns how many kernels are taken whole and how many in part, the bytes that XLA moves for the members, and the
         bytes that the rest of the kernels taken in part has to read on top of what XLA reads.
@@ -149,7 +149,7 @@ class Gain(Struct, frozen=True):
 
 
 def evaluate(graph: Graph, origins: XlaKernels, pattern: Pattern, device: Device) -> Gain:
-    """What the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
+    """Return what the pattern saves as one kernel, over the kernels that XLA has for its nodes."""
     whole, _, before, extra = origins.split(pattern.nodes)
     whole += more_launches(graph, pattern.nodes) + sum(graph[i].attributes.get(CALLS, 0) for i in pattern.nodes)
     after = moved_bytes(graph, pattern) + extra
@@ -194,7 +194,7 @@ def operation_bytes(nodes: Iterable[Node], device: Device) -> float:
 
 @functools.cache
 def _bytes_each(light: float, heavy: float, load: float) -> Mapping[str, float]:
-    """By operation, of an element."""
+    """Return the bytes of an element, by operation."""
     return MappingProxyType(dict.fromkeys(ELEMENTWISE, light) | dict.fromkeys(HEAVY, heavy) | {"slice": load})
 
 

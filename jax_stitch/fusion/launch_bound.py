@@ -40,7 +40,9 @@ def least_launches(graph: Graph) -> int:
 
 
 def launched_apart(graph: Graph) -> int:
-    """XLA's launches for what no kernel of ours holds, calls into libraries and what is in loops and branches aside."""
+    """Return XLA's launches for what no kernel of ours holds, apart from calls into libraries and what is in loops and
+    branches.
+    """
     beside = PRODUCTS | {"while", "conditional", "partition-id"}
     return len({n.kernel for n in graph.nodes if n.kernel and n.op not in beside and is_library(graph, n)})
 

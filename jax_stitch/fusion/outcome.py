@@ -64,7 +64,7 @@ class Planner(Struct, frozen=True):
 
 
 def outcome_of(search: Search, notes: tuple[str, ...] = ()) -> Outcome:
-    """What a search has taken."""
+    """Return what a search has taken."""
     return Outcome(
         search.graph,
         tuple((p,) for p in search.chosen),

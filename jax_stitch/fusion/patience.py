@@ -39,7 +39,7 @@ class Patience:
 
     @contextmanager
     def spent(self) -> Iterator[None]:
-        """What is done meanwhile counts; once where one such block is in another."""
+        """Count what is done meanwhile; once if one such block is in another."""
         if self.is_endless or self._since is not None:
             yield
             return

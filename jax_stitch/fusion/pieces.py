@@ -54,8 +54,8 @@ unless the best is asked for."""
 def in_pieces(
     planner: Planner, graph: Graph, loops: ThreadLoops, device: Device, patience: Patience, *, is_planned: bool
 ) -> Outcome | None:
-    """What a planner chooses of each of the graph's pieces; none where there is one alone and it ``is_planned`` as a
-    whole.
+    """Return what a planner chooses of each of the graph's pieces; none if there is one alone and it ``is_planned`` as
+    a whole.
     """
     taken = {i for p in loops.patterns for i in p.nodes} | set(loops.refused)
     free = {
@@ -100,7 +100,7 @@ def _begun(planner: Planner, graph: Graph, device: Device, patience: Patience) -
 
 
 def _improve(unlike: Sequence[_Unlike], patience: Patience) -> None:
-    """Better plans, first of the pieces that miss most: time is often over before all have been looked at."""
+    """Look for better plans, first of the pieces that miss most: time is often over before all have been looked at."""
     left = sum(piece.missing for piece in unlike)
     enough = (1 - NEAR) * sum(piece.begun.most * piece.count for piece in unlike)
     for piece in sorted(unlike, key=lambda piece: -piece.missing):
@@ -145,7 +145,9 @@ def pieces(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]
 
 
 def _joined(graph: Graph, groups: Sequence[tuple[list[int], list[int]]], layer: Sequence[int]) -> list[Group]:
-    """Pieces of one layer that are made of the same arrays of one number, together: the tensors of an optimizer."""
+    """Return pieces of one layer that are made of the same arrays of one number, together: the tensors of an
+    optimizer.
+    """
     joined: list[Group] = []
     last: dict[tuple[int, int], int] = {}
     for nodes, needed in groups:
@@ -161,7 +163,7 @@ def _joined(graph: Graph, groups: Sequence[tuple[list[int], list[int]]], layer: 
 
 
 def layers(graph: Graph, free: Collection[int], loops: Sequence[Collection[int]]) -> list[int]:
-    """For each node the layer that it stands in: no node stands before what it reads, nor beside it behind a call.
+    """Return the layer of each node: no node stands before what it reads, nor beside it behind a call.
 
     All nodes of one of ``loops`` stand in one layer: they are one kernel, which waits for all that any of them reads.
     """
@@ -236,7 +238,9 @@ def _ends_layer(graph: Graph, node: Node, free: Collection[int]) -> bool:
 
 
 def _copied(graph: Graph, free: Collection[int], layer: Sequence[int]) -> set[int]:
-    """Single numbers, and arrays of one number, that each piece makes for itself from what comes before its layer."""
+    """Return single numbers, and arrays of one number, that each piece makes for itself from what comes before
+    its layer.
+    """
     results = graph.result_set
     copied: set[int] = set()
     for node in graph.nodes:

@@ -56,7 +56,7 @@ class Prediction(Struct, frozen=True):
         return self.seconds < other.seconds and (counted or self.unstrided < other.unstrided)
 
     def times(self, trips: int) -> Prediction:
-        """Of as many calls, one after the other."""
+        """Return the cost of as many calls, one after the other."""
         return Prediction(self.launches * trips, self.bytes * trips, self.seconds * trips, self.unstrided * trips)
 
 

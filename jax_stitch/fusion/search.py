@@ -86,7 +86,7 @@ class Search:
         self._regions: list[_Region] = []
 
     def again(self) -> Search:
-        """Another search from where this one stands: neither sees what the other takes."""
+        """Return another search that starts where this one stands: neither sees what the other takes."""
         other = copy(self)
         other.loops, other.chosen, other.small = list(self.loops), list(self.chosen), list(self.small)
         other.free, other.here, other._regions = set(self.free), dict(self.here), list(self._regions)
@@ -248,7 +248,7 @@ class Search:
         return not self._columns and column_bytes(self.graph, pattern, self.device) > 0
 
     def gain(self, pattern: Pattern) -> Gain:
-        """What a pattern saves, besides those taken."""
+        """Return what a pattern saves, besides those taken."""
         return evaluate(self.graph, self.origins, pattern, self.device)
 
     def _claim(self, pattern: Pattern) -> None:
@@ -300,7 +300,7 @@ class Search:
         return {i for i in pattern.nodes if i not in pattern.bindings and self.graph[i].op == "reduce"}
 
     def _move(self, graph: Graph, ids: dict[int, int]) -> None:
-        """Continues on a rewritten graph."""
+        """Continue on a rewritten graph."""
         self.graph = graph
         self.here = {start: ids[now] for start, now in self.here.items()}
         self.chosen = [p.renumbered(ids) for p in self.chosen]
@@ -323,14 +323,16 @@ PARTIAL_SHARE = 16
 
 
 def row_bytes(graph: Graph, pattern: Pattern) -> int:
-    """What a row reads and writes; or the values of its longest pass, where it computes more than it moves."""
+    """Return the bytes that a row reads and writes; or the values of its longest pass, if it computes more than
+    it moves.
+    """
     moved = sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs) if i in pattern.bindings)
     return max(moved // pattern.rows, 4 * longest_row(graph, pattern))
 
 
 def partial_blocks(rows: int, device: Device, partial_bytes: int, row_bytes: int) -> int:
-    """Blocks over which a kernel with cross-row reductions runs: enough to fill the device, few enough that partial
-    results, of so many bytes for each block, stay small. On a GPU each of a few long rows has its own.
+    """Return the number of blocks of a kernel with cross-row reductions: enough to fill the device, few enough that
+    partial results, of so many bytes for each block, stay small. On a GPU each of a few long rows has its own.
     """
     if device.target.lanes_are_vectors:
         # As many as have a row for each lane: a block makes a partial result of all its lanes, also of idle ones.

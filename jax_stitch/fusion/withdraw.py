@@ -12,7 +12,7 @@ from jax_stitch.ir.pattern import Boundary, FusionPlan
 
 
 def withdrawn(plan: FusionPlan, reasons: Mapping[int, str]) -> FusionPlan:
-    """``plan`` without the kernels of these numbers; their operations are left to XLA for the reasons given.
+    """Return ``plan`` without the kernels of these numbers; their operations are left to XLA for the reasons given.
 
     Nodes keep their ids. Kernels that pass each other partial results of a reduction have to go together.
     """

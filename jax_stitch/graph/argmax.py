@@ -50,7 +50,7 @@ def _picks(combiner: Graph) -> Node | None:
 
 
 def _picked(graph: Graph, node: Node) -> tuple[Node, Node, Node, Node] | None:
-    """What ``or(or(a < b, a is NaN), and(a == b, i < j))``, or the same with ``>``, is made of: its comparisons."""
+    """Return the comparisons of ``or(or(a < b, a is NaN), and(a == b, i < j))``, or of the same with ``>``."""
     for value, tie in _either(graph, node, "or"):
         for better, nan in _either(graph, value, "or"):
             for equal, first in _either(graph, tie, "and"):

@@ -29,7 +29,7 @@ class _Scan(Struct, frozen=True):
 
 
 def join_blocks(builder: Builder, node: Node) -> int | None:
-    """``combine(scan within blocks, broadcast(exclusive scan of the blocks' last results))`` as one scan."""
+    """Return ``combine(scan within blocks, broadcast(exclusive scan of the blocks' last results))`` as one scan."""
     if len(node.operands) != 2 or not isinstance(node.type, TensorType):
         return None
     for a, b in (node.operands, node.operands[::-1]):
@@ -97,8 +97,9 @@ def _operation(scan: Node) -> str:
 
 
 def _exclusive(builder: Builder, node: Node, inner: _Scan, dims: Sequence[int], places: int) -> Node | None:
-    """What ``node``, of these sizes, is the scan of, without each place's own value; ``places`` are those before the
-    scanned dimension. Units among the dimensions are of no account."""
+    """Return the value whose exclusive scan ``node``, of these sizes, is; ``places`` are those before the scanned
+    dimension. Unit dimensions do not count.
+    """
     cut = _unreshaped(builder, node, dims)
     if cut.op != "slice":
         return None
@@ -138,7 +139,7 @@ def _are_last(builder: Builder, totals: Node, inner: _Scan) -> bool:
 
 
 def _unreshaped(builder: Builder, node: Node, dims: Sequence[int]) -> Node:
-    """What ``node`` is a reshape of, where that only leaves out units or puts them in; else itself."""
+    """Return the value that ``node`` is a reshape of, if that only adds or removes unit dimensions; else itself."""
     if [s for s in node.tensor.dims if s != 1] != [s for s in dims if s != 1]:
         return node
     while node.op == "reshape":

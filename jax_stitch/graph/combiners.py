@@ -24,8 +24,9 @@ def is_neutral(combiner: Graph, initial: Node) -> bool:
 
 
 def neutral_value(combiner: Graph, dtype: str) -> Any | None:
-    """What changes nothing when combined with, of a combiner of scalars of ``dtype``; None unless that is one known
-    operation. XLA's CPU compiler computes those of narrow floats in a wider type."""
+    """Return the neutral value of a combiner of scalars of ``dtype``; None unless it is one known operation. XLA's CPU
+    compiler computes those of narrow floats in a wider type.
+    """
     if len(combiner.parameters) != 2:
         return None
     op = combines_by(combiner, 0)
@@ -62,7 +63,7 @@ def combines_by(combiner: Graph, k: int) -> str | None:
 
 
 def _unconverted(combiner: Graph, node: Node) -> Node:
-    """What a narrow float was converted from, or a wide one was."""
+    """Return what a narrow float was converted from, or a wide one was."""
     while node.op == "convert":
         source = combiner[node.operands[0]]
         if not all(ELEMENT_TYPES[n.tensor.dtype].kind == "float" for n in (node, source)):

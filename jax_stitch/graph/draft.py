@@ -35,7 +35,7 @@ class Draft:
         return self.broadcast(made, shape, ())
 
     def scaled(self, value: Instruction, factor: float) -> Instruction:
-        """``factor * value``."""
+        """Return ``factor * value``."""
         return value if factor == 1 else self.add("multiply", value.shape, [value, self.number(factor, value.shape)])
 
     def converted(self, value: Instruction, like: ArrayShape) -> Instruction:
@@ -50,12 +50,12 @@ class Draft:
         return self.add("broadcast", shape, [value], {"dimensions": dimensions})
 
     def returning(self, results: Sequence[Instruction]) -> Draft:
-        """Itself, now that these are its results."""
+        """Return the draft itself, now that these are its results."""
         self.results = list(results)
         return self
 
     def computation(self, name: str) -> Computation:
-        """What was written, under names that begin with its own."""
+        """Return what was written, under names that begin with its own."""
         instructions = list(self._instructions)
         if len(self.results) == 1:
             root = self.results[0].name

@@ -21,7 +21,7 @@ def computations_with_effect(module: Module) -> frozenset[str]:
 
 
 def instruction_has_effect(i: Instruction, effectful: Collection[str]) -> bool:
-    """``has_effect`` of what an instruction will be; ``effectful`` are the computations that have one."""
+    """Return ``has_effect`` of what an instruction will be; ``effectful`` are the computations that have one."""
     if i.opcode.removesuffix("-start") in EFFECTS or i.attributes.get("custom_call_has_side_effect", False):
         return True
     if i.opcode == "custom-call" and is_python_call(str(i.attributes.get("custom_call_target", ""))):

@@ -266,7 +266,7 @@ class _Flattener:
         return attributes
 
     def _source(self, i: Instruction) -> str:
-        """``file:line`` of the innermost frame that is the user's own, else of the innermost."""
+        """Return ``file:line`` of the innermost frame that is the user's own, else of the innermost."""
         frame_id = i.metadata.get("stack_frame_id", 0)
         if frame_id not in self._sources:
             stack = self.module.stack_frame(frame_id)
@@ -293,7 +293,7 @@ def _stages(computation: Computation, kernel: str | None) -> dict[str, str]:
 
 
 def _scope(i: Instruction) -> str:
-    """``jit(step)/encoder/exp`` without the function that is compiled and without the operation."""
+    """Return ``jit(step)/encoder/exp`` without the function that is compiled and without the operation."""
     path = one_line(str(i.metadata.get("op_name", ""))).split("/")
     return "/".join(path[1:-1])
 

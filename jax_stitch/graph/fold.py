@@ -48,7 +48,7 @@ def fold(builder: Builder, node: Node) -> int | None:
 
 
 def _numeric(function: Callable[..., Any]) -> Callable[[Node, Sequence[np.ndarray]], Any]:
-    """Integers and IEEE floats alike; narrow floats and complex are left to XLA."""
+    """Return a fold for integers and IEEE floats alike; narrow floats and complex are left to XLA."""
 
     def folder(_: Node, values: Sequence[np.ndarray]) -> Any:
         return function(*values) if all(v.dtype.kind in "iuf" and v.dtype.isbuiltin for v in values) else None
@@ -64,7 +64,7 @@ def _integral(function: Callable[..., Any]) -> Callable[[Node, Sequence[np.ndarr
 
 
 def _shift(function: Callable[..., Any]) -> Callable[[np.ndarray, np.ndarray], Any]:
-    """HLO gives 0 for a shift by the width or more; the hardware and numpy do not."""
+    """Return the fold of a shift: HLO gives 0 for a shift by the width or more; the hardware and NumPy do not."""
 
     def shift(x: np.ndarray, by: np.ndarray) -> Any:
         bits = 8 * x.dtype.itemsize
@@ -76,7 +76,9 @@ def _shift(function: Callable[..., Any]) -> Callable[[np.ndarray, np.ndarray], A
 
 
 def _exact_convert(node: Node, values: Sequence[np.ndarray]) -> Any:
-    """Between integers (modulo 2^n), and from integers and pred to floats. From floats XLA saturates: left to it."""
+    """Convert between integers (modulo 2^n), and from integers and pred to floats. From floats XLA saturates:
+    left to it.
+    """
     value, target = values[0], ELEMENT_TYPES[node.tensor.dtype]
     if (
         value.dtype.kind not in "iub"

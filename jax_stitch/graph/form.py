@@ -10,7 +10,7 @@ from jax_stitch.graph.model import Graph, Node
 
 
 def node_form(node: Node, operands: Sequence[int]) -> Hashable:
-    """Equal for nodes that compute the same of their operands, which are ``operands`` here."""
+    """Return a form that is equal for nodes that compute the same of their operands, which are ``operands`` here."""
     return (
         node.op,
         node.type,
@@ -22,7 +22,7 @@ def node_form(node: Node, operands: Sequence[int]) -> Hashable:
 
 
 def graph_form(graph: Graph) -> Hashable:
-    """Equal for graphs of the same nodes in the same order."""
+    """Return a form that is equal for graphs of the same nodes in the same order."""
     nodes = tuple(node_form(node, node.operands) for node in graph.nodes)
     return hash(nodes), nodes, graph.parameters, graph.results
 

@@ -13,7 +13,7 @@ _SHOWN = 6
 
 
 def label(kernel: str, nodes: Sequence[Node]) -> str:
-    """``encoder/attention/stitch_3_reduce_max(model.py 12-14 17)``: a name for ``jax.named_scope``.
+    """Return a name for ``jax.named_scope``: ``encoder/attention/stitch_3_reduce_max(model.py 12-14 17)``.
 
     The scopes are those that all operations of the kernel are in. No colons: profilers take what follows for a type.
     """
@@ -36,7 +36,7 @@ def _lines(sources: Iterable[str]) -> str:
 
 
 def line_runs(lines: Sequence[int]) -> list[str]:
-    """``[1, 2, 3, 7]`` -> ``["1-3", "7"]``."""
+    """Return numbers of lines as runs: ``[1, 2, 3, 7]`` -> ``["1-3", "7"]``."""
     starts = [n for n in lines if n - 1 not in lines]
     ends = [n for n in lines if n + 1 not in lines]
     return [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]

@@ -99,8 +99,9 @@ def _without_identities(dims: tuple[int, ...], steps: Sequence[Step]) -> list[St
 def _common_factors(
     source: Sequence[int], target: Sequence[int]
 ) -> tuple[list[int], list[list[int]], list[list[int]]] | None:
-    """Sizes (> 1) whose consecutive products make both shapes, and for each dimension of either the numbers of its
-    sizes."""
+    """Return sizes (> 1) whose consecutive products make both shapes, and for each dimension of either the numbers of
+    its sizes.
+    """
     atoms: list[int] = []
     of_source: list[list[int]] = [[] for _ in source]
     of_target: list[list[int]] = [[] for _ in target]

@@ -7,7 +7,7 @@ from .model import Node, TensorType, TupleType
 
 
 def restore_triangular_solve(builder: Builder, node: Node) -> int | None:
-    """Element 0 of cuBLAS's triangular solve (element 1 is its scratch memory)."""
+    """Restore element 0 of cuBLAS's triangular solve (element 1 is its scratch memory)."""
     call = _called_by_element(builder, node, "__cublas$triangularSolve", index=0)
     if call is None:
         return None

@@ -53,7 +53,7 @@ def _target(i: Instruction) -> str:
 
 
 def _body(c: Computation, call: Instruction) -> Draft | None:
-    """What a call computes, as a draft of its results; None where it is not known."""
+    """Return what a call computes, as a draft of its results; None if it is not known."""
     operands = [c[o].shape for o in call.operands]
     results = call.shape.elements if isinstance(call.shape, TupleShape) else (call.shape,)
     if not all(isinstance(s, ArrayShape) for s in (*operands, *results)):
@@ -69,7 +69,7 @@ def _body(c: Computation, call: Instruction) -> Draft | None:
 
 
 def _matmul(draft: Draft, config: Mapping[str, Any], results: list[ArrayShape]) -> Draft | None:
-    """``epilogue(alpha * lhs * rhs + beta * operand 2 + bias)``."""
+    """Return ``epilogue(alpha * lhs * rhs + beta * operand 2 + bias)``."""
     epilogue, *aux = str(config.get("epilogue", "DEFAULT")).split("_AUX")
     has_bias, activation = epilogue.startswith("BIAS"), epilogue.removeprefix("BIAS").removeprefix("_")
     alpha, beta = float(config.get("alpha_real", 1)), float(config.get("beta", 0))
@@ -106,7 +106,7 @@ def _precision(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convolved(draft: Draft, call: Instruction, config: Mapping[str, Any], results: list[ArrayShape]) -> Draft | None:
-    """``activation(scale * convolution + side_input_scale * operand 3 + bias)``."""
+    """Return ``activation(scale * convolution + side_input_scale * operand 3 + bias)``."""
     out = replace(results[0], layout=None)
     scale, side = float(config.get("conv_result_scale", 1)), float(config.get("side_input_scale", 0))
     activation = str(config.get("activation_mode", "kNone"))
@@ -143,7 +143,7 @@ def _silu(draft: Draft, x: Instruction) -> Instruction:
 
 
 def _gelu(draft: Draft, x: Instruction) -> Instruction:
-    """By the tangent, as cuBLAS does it."""
+    """Return GELU by the tangent, as cuBLAS computes it."""
 
     def times(a: Instruction, b: Instruction) -> Instruction:
         return draft.add("multiply", x.shape, [a, b])

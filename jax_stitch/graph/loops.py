@@ -32,8 +32,8 @@ def count_trips(builder: Builder, node: Node) -> int | None:
 
 
 def read_before(builder: Builder, node: Node) -> int | None:
-    """What a loop carries and never changes is what it was before. Programs hand the whole of their state from step to
-    step, parameters with it, and return it all.
+    """Read what a loop carries and never changes from before the loop. Programs hand the whole of their state from step
+    to step, parameters with it, and return it all.
     """
     if node.op != "get-tuple-element":
         return None
@@ -105,7 +105,7 @@ def _position(graph: Graph, i: int) -> int | None:
 
 
 def _step(body: Graph, counter: int) -> int | None:
-    """What each trip adds to the counter."""
+    """Return what each trip adds to the counter."""
     after = body[body.results[counter]]
     if after.op not in ("add", "subtract"):
         return None

@@ -12,7 +12,7 @@ from .opcodes import ELEMENTWISE
 
 
 def inline_map(builder: Builder, node: Node) -> int | None:
-    """``map`` of elementwise operations becomes these operations."""
+    """Replace a ``map`` of elementwise operations by these operations."""
     if node.op != "map" or not can_apply(node.graphs["to_apply"]):
         return None
     return apply_elementwise(builder, node, node.graphs["to_apply"], node.operands, node.tensor.dims)

@@ -26,7 +26,7 @@ class TensorType(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         size = 1
         for d in self.dims:
             size *= d
@@ -149,7 +149,7 @@ class Graph:
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:
-        """For each node, the ids of the nodes that read it (each once, ascending)."""
+        """Return, for each node, the ids of the nodes that read it (each once, ascending)."""
         users: list[dict[int, None]] = [{} for _ in self.nodes]
         for node in self.nodes:
             for operand in node.operands:

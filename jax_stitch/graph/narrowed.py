@@ -13,8 +13,8 @@ from .model import Graph, Node, TensorType
 
 
 def narrow_window(builder: Builder, node: Node) -> int | None:
-    """``convert(reduce-window(convert(x)))`` whose combiner converts to the type of ``x`` and back, as the window of
-    ``x`` in its own type: no step has more precision than that.
+    """Return ``convert(reduce-window(convert(x)))``, whose combiner converts to the type of ``x`` and back, as the
+    window of ``x`` in its own type: no step has more precision than that.
     """
     if node.op != "convert":
         return None

@@ -61,7 +61,7 @@ class Listing:
         self._listings: dict[str, tuple[Instruction, ...]] = {}
 
     def __getitem__(self, computation: Computation) -> tuple[Instruction, ...]:
-        """What the root needs, then the rest."""
+        """Return the place of a node: what the root needs comes first, then the rest."""
         name = computation.name
         if name not in self._listings:
             self._listings[name] = self._listed(computation)

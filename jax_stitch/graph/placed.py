@@ -52,7 +52,7 @@ def _linear(places: np.ndarray, form: RowScatter, dims: tuple[int, ...]) -> np.n
 
 
 def _layers(places: np.ndarray, size: int) -> list[np.ndarray]:
-    """For each place the number of its first update (-1 for none), of its second, ..."""
+    """Return, for each place, the number of its first update (-1 for none), of its second, and so on."""
     layers: list[np.ndarray] = []
     seen = np.zeros(size, np.int64)
     for number, place in enumerate(places):
@@ -99,7 +99,7 @@ def _selected(builder: Builder, node: Node, form: RowScatter, layers: list[np.nd
 
 
 def _with_layer(builder: Builder, node: Node, value: int, update: int, layer: np.ndarray) -> int:
-    """``value`` after at most one update of each place."""
+    """Return ``value`` after at most one update of each place."""
     dims, dtype = builder[value].tensor.dims, builder[update].tensor.dtype
     table = builder.constant(node, "s32", np.maximum(layer, 0).astype(ELEMENT_TYPES["s32"].numpy)[:, None])
     numbers = {

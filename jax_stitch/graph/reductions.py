@@ -11,8 +11,8 @@ from .model import Node, TensorType
 
 
 def join_reductions(builder: Builder, node: Node) -> int | None:
-    """``reduce(reduce(x))`` as one reduction; and where ``x`` is ``reshape(pad?(y))`` and the reshape only split what
-    both steps reduce, as one of ``y``. The same of several values that are reduced together.
+    """Return ``reduce(reduce(x))`` as one reduction; and if ``x`` is ``reshape(pad?(y))`` and the reshape only split
+    what both steps reduce, as one of ``y``. Several values that are reduced together likewise.
 
     Whether the padding and the second use of the initial values change nothing is read from the combiner: it has to be
     one operation whose neutral value both are, or that of an ``argmax``, for which the same value twice is that value.
@@ -33,7 +33,9 @@ def join_reductions(builder: Builder, node: Node) -> int | None:
 
 
 def _unsplit(builder: Builder, reshape: Node, reduced: set[int], initial: int) -> tuple[int, set[int]] | None:
-    """What a reshape (and a padding by ``initial``) was made of, and the dimensions of that which are ``reduced``."""
+    """Return what a reshape (and a padding by ``initial``) was made of, and the dimensions of that which are
+    ``reduced``.
+    """
     if reshape.op != "reshape":
         return None
     source = builder[reshape.operands[0]]
@@ -78,7 +80,7 @@ def _step(builder: Builder, node: Node) -> Node | None:
 
 
 def _whole(builder: Builder, node: Node) -> Node | None:
-    """What makes the one value that ``node`` reduces, which a reshape may have left as it is."""
+    """Return what makes the one value that ``node`` reduces, which a reshape may have left as it is."""
     inner = builder[node.operands[0]]
     if inner.op != "reshape":
         return inner
@@ -88,7 +90,7 @@ def _whole(builder: Builder, node: Node) -> Node | None:
 
 
 def _of_several(builder: Builder, node: Node, count: int) -> Node | None:
-    """What makes all the values that ``node`` reduces, in their order."""
+    """Return what makes all the values that ``node`` reduces, in their order."""
     values = [builder[o] for o in node.operands[:count]]
     if any(v.op != "get-tuple-element" or v.attributes["index"] != k for k, v in enumerate(values)):
         return None

@@ -15,8 +15,8 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
 
 
 def rewritten(graph: Graph, rules: Sequence[Rule], idle: Collection[Graph] = ()) -> dict[Graph, Graph]:
-    """What ``rewrite`` makes of a graph and of each that it calls. Of ``idle`` ones no node is looked at: no rule is to
-    find anything there, but for what becomes of the graphs that they call.
+    """Return what ``rewrite`` makes of a graph and of each that it calls. In ``idle`` graphs no node is looked at: no
+    rule is to find anything there, but for what becomes of the graphs that they call.
     """
     done: dict[Graph, Graph] = {}
 

@@ -22,8 +22,8 @@ class _Spaced(Struct, frozen=True):
 
 
 def space_scatter(builder: Builder, node: Node) -> int | None:
-    """``scatter`` along one dimension, to places known now of which no two are the same, as a ``select`` between what
-    was there and the updates padded to its shape.
+    """Return a ``scatter`` along one dimension, to distinct places known now, as a ``select`` between what was there
+    and the updates padded to its shape.
     """
     if node.op != "scatter" or len(node.operands) != 3 or not can_apply(node.graphs["to_apply"]):
         return None
@@ -76,7 +76,7 @@ def _updates(builder: Builder, node: Node, axis: int) -> int | None:
 
 
 def _spacing(builder: Builder, i: int) -> _Spaced | None:
-    """How an integer value is spaced, the same at all other positions; ``None`` where that is not known."""
+    """Return how an integer value is spaced, the same at all other positions; ``None`` if that is not known."""
     node = builder[i]
     if not isinstance(node.type, TensorType) or node.type.dtype[0] not in "su":
         return None

@@ -8,7 +8,7 @@ from .model import Node, TensorType
 
 
 def tile_window(builder: Builder, node: Node) -> int | None:
-    """Disjoint windows that cover everything: pad with the neutral value, split each dimension, reduce."""
+    """Reduce disjoint windows that cover everything: pad with the neutral value, split each dimension, reduce."""
     if node.op != "reduce-window" or len(node.operands) != 2 or not isinstance(node.type, TensorType):
         return None
     window, source, initial = node.attributes["window"].dims, builder[node.operands[0]].tensor, node.operands[1]

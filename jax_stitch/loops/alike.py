@@ -109,7 +109,7 @@ class Alike:
 
 
 def alike(graph: Graph, leaves: Mapping[int, Leaf], given: Sequence[Sequence[int]]) -> Alike:
-    """What can be joined of a graph's scalars. ``given`` are the members of vectors that there are already."""
+    """Return what can be joined of a graph's scalars. ``given`` are the members of vectors that there are already."""
     finder = _Finder(graph, leaves)
     for members in given:
         finder.alike.add(Vector(Kind.GIVEN, tuple(members)))
@@ -197,7 +197,7 @@ class _Finder:
         return [i for _, i in sorted(zip(best[1], members, strict=True))]
 
     def _order(self, i: int) -> tuple[int, ...]:
-        """By lanes that there are, before what is carried, before what is read."""
+        """Return the sort key of a vector: lanes that there are first, then what is carried, then what is read."""
         if i in self.alike.lanes:
             return (0, *self.alike.lanes[i])
         leaf = self._leaves.get(i)

@@ -77,7 +77,7 @@ def block_sharings(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -
 
 
 def room(device: Device) -> int:
-    """Vectors of sums that leave registers for what they are computed from."""
+    """Return the most vectors of sums that leave registers for their operands."""
     return 24 if device.registers_per_multiprocessor >= 32 * device.warp_size else 12
 
 
@@ -114,7 +114,7 @@ def _is_even(pair: tuple[StepRead, StepRead], lane: int) -> bool:
 
 
 def _chunk(lanes: int, rows: int, device: Device) -> int:
-    """Places that are taken at a time: all, or equal parts of them where there are any of about that size.
+    """Return the number of places taken at a time: all, or equal parts of them if there are any of about that size.
 
     Their sums are in memory once they are complete, and are read again at once.
     """

@@ -56,8 +56,8 @@ def _is_repeated(sites: Mapping[_Site, float], cost: int) -> bool:
 
 
 def asking(body: Graph, alive: Collection[int]) -> set[int]:
-    """Sums of padded values. A loop that asks at each place where the padding begins is none of vectors: what else
-    there is to do at these places is better done in another.
+    """Return sums of padded values. A loop that tests at each place where the padding begins does not vectorise: other
+    work at these places is better done in another loop.
     """
     padded: set[int] = set()
     for i in sorted(alive):
@@ -80,7 +80,7 @@ def _is_in_pieces(body: Graph, node: Node) -> bool:
 
 
 def costs(body: Graph, alive: Collection[int], cached: Collection[int]) -> dict[int, int]:
-    """About the operations that an element takes, from what is cached anyway."""
+    """Return about how many operations an element takes, from what is cached anyway."""
     cost: dict[int, int] = {}
     for i in sorted(alive):
         node = body[i]

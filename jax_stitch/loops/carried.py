@@ -146,7 +146,7 @@ def _with_narrow_stacks(body: Graph) -> Graph:
 
 
 def bare(body: Graph, i: int) -> int:
-    """What a value is but for its shape."""
+    """Return a value without changes of its shape."""
     while body[i].op == "reshape":
         i = body[i].operands[0]
     return i
@@ -208,7 +208,9 @@ def _with_condition(graph: Graph, node: Node) -> tuple[Graph, int] | None:
 
 
 def _spread(graph: Graph, i: int) -> int:
-    """What a value is spread over further dimensions from. (Along which, whoever follows its elements finds out.)"""
+    """Return the value that another is broadcast from. Which dimensions are new, whoever follows its elements
+    finds out.
+    """
     while graph[i].op in ("broadcast", "reshape", "transpose"):
         i = graph[i].operands[0]
     return i
@@ -248,7 +250,7 @@ class _Same(Struct, frozen=True):
 
 
 def _results(graph: Graph, node: Node) -> dict[int, int | None] | None:
-    """What reads each carried value after the loop, by number; ``None`` where the loop is used in another way."""
+    """Return what reads each carried value after the loop, by number; ``None`` if the loop is used in another way."""
     readers: dict[int, int | None] = {}
     if isinstance(node.type, TensorType):
         return {0: node.id}

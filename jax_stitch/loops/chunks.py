@@ -49,7 +49,7 @@ def _divisible(sweep: Sweep, width: int, vector: int) -> int:
 
 
 def _unevenness(sweep: Sweep, width: int) -> float:
-    """By what factor the largest piece is larger than if all were equal."""
+    """Return by what factor the largest piece is larger than if all were equal."""
     units = sweep.runs * ceil(sweep.lanes / width)
     largest = ceil(units / sweep.sharing.pieces) * min(width, sweep.lanes)
     return largest * sweep.sharing.pieces / (sweep.runs * sweep.lanes)

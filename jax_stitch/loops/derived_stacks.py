@@ -59,7 +59,9 @@ def with_derived_stacks(graph: Graph, loop: int) -> Graph:
 
 
 def _derived(graph: Graph, maker: Node, read: Collection[int], kept: Collection[int]) -> dict[int, _Derived]:
-    """By their ids in ``graph``, the arrays of ``read`` that ``maker`` stacks and that others of ``kept`` tell."""
+    """Return, by their ids in ``graph``, the arrays of ``read`` that ``maker`` stacks and that others of ``kept``
+    tell.
+    """
     roles = roles_of(graph, maker)
     if roles is None:
         return {}

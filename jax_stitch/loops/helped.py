@@ -54,7 +54,7 @@ def _is_divisible(loop: TeamLoop, sweep: Sweep) -> bool:
 
 
 def divided_clocks(sweep: Sweep, clocks: float) -> float:
-    """What a sweep takes that takes so many clocks alone."""
+    """Return the clocks of a divided sweep, of which one thread alone takes so many."""
     pieces = sweep.sharing.pieces
     return clocks if pieces == 1 else clocks / pieces + _meeting(pieces)
 

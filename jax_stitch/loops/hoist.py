@@ -70,8 +70,8 @@ def _transposed_product(builder: Builder, node: Node) -> int | None:
 
 
 def _piece_of_product(builder: Builder, node: Node) -> int | None:
-    """``slice(dot(concatenate(a, b), c))`` where the slice is what ``a`` makes: XLA joins products that share an
-    operand.
+    """Return ``slice(dot(concatenate(a, b), c))`` as the product of ``a``, if the slice is what ``a`` makes: XLA joins
+    products that share an operand.
     """
     if node.op != "slice" or builder[node.operands[0]].op != "dot":
         return None
@@ -198,7 +198,7 @@ class _Hoist:
         self._left = [k for k in range(len(self._body.parameters)) if k not in gone]
 
     def _summed(self, term: Node) -> tuple[int, ...]:
-        """What a sum is made of in each step."""
+        """Return what each step adds to a sum."""
         return _vectors(self._body, term) or term.operands[: 2 if term.op == "dot" else 1]
 
     def _array(self, i: int) -> tuple[int, bool] | None:
@@ -245,7 +245,7 @@ class _Hoist:
         return builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
 
     def _type(self, i: int) -> TensorType:
-        """Of a series."""
+        """Return the type of a series."""
         t = self._body[i].tensor
         return TensorType(t.dtype, (self._trips, *t.dims))
 
@@ -297,7 +297,7 @@ class _Hoist:
         return builder.finish([ids[r] for r in test.results], test.single, test.layouts)
 
     def _result(self, builder: Builder, ids: Mapping[int, int], loop: int, old: Node) -> int:
-        """What stands for a carried value after the loop."""
+        """Return what stands for a carried value after the loop."""
         number = old.attributes["index"]
         for s in self._sums:
             if s.number == number:
@@ -371,5 +371,5 @@ def _joined(builder: Builder, origin: Node, i: int) -> int:
 
 
 def _numpy(dtype: str) -> np.dtype[Any]:
-    """Of counters, and of what products sum up, which may be narrower than their sums."""
+    """Return the NumPy type of counters, and of the operands of products, which may be narrower than their sums."""
     return ELEMENT_TYPES[dtype].numpy

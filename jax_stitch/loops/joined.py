@@ -63,7 +63,7 @@ class _Loop:
 
 
 def _joined(graph: Graph, node: Node) -> _Loop | None:
-    """What can be joined of a loop, if that is most of it."""
+    """Return what can be joined of a loop, if that is most of it."""
     body, condition = node.graphs["body"], node.graphs["condition"]
     if not isinstance(node.type, TupleType) or node.id in graph.result_set or len(body.parameters) < LEAST:
         return None
@@ -100,7 +100,7 @@ class _Writer:
         self.vectors: dict[int, int] = {}
 
     def units(self, skipped: Collection[int]) -> list[tuple[int | None, Node]]:
-        """What there is to write, in order: vectors of operations, by number, and nodes that are in none."""
+        """Return what there is to write, in order: vectors of operations, by number, and nodes that are in none."""
         depth, alike = depths(self.graph), self.alike
         units: list[tuple[int | None, Node]] = [
             (v, self.graph[vector.members[0]]) for v, vector in enumerate(alike.vectors) if vector.kind is Kind.MADE
@@ -159,7 +159,7 @@ class _Writer:
         return self.builder.derive(node, "reverse", node.tensor, [vector], last)
 
     def _lane(self, i: int, count: int) -> int:
-        """Something by itself as some lanes, all the same."""
+        """Return a value as some lanes, all the same."""
         one = self.builder[self.value(i)]
         type_ = TensorType(one.tensor.dtype, (*one.tensor.dims, count))
         if count == 1:

@@ -94,7 +94,7 @@ def stacked_number(body: Graph, k: int) -> int | None:
 
 
 def carried_groups(body: Graph, joined: Alike) -> tuple[tuple[int, ...], ...]:
-    """What becomes one carried array each, by number, in the order of the vectors that are given."""
+    """Return what becomes one carried array each, by number, in the order of the vectors that are given."""
     number: Mapping[int, int] = {p: k for k, p in enumerate(body.parameters)}
     given = [v for v in joined.vectors if v.kind in (Kind.GIVEN, Kind.ARRAY)]
     return tuple(tuple(number[i] for i in v.members) for v in given)

@@ -83,7 +83,7 @@ class _Flat:
         self._known = {k: i for k, i in self._known.items() if i < nodes}
 
     def _add(self, node: Node) -> int:
-        """Equal nodes of bodies are one: a loop's condition is the one its body selects by."""
+        """Add a node, or return its equal: a loop's condition is the one its body selects by."""
         key = node_key(node)
         if key not in self._known:
             self._known[key] = len(self.nodes)
@@ -146,7 +146,7 @@ class _Flat:
         self.loops[number] = replace(nested, condition=condition, carried=tuple(carried), stacked=tuple(stacks))
 
     def _last_count(self, graph: Graph, node: Node, ids: dict[int, int], k: int, p: Node, parent: int | None) -> None:
-        """A counter after its loop is a constant."""
+        """Replace a counter after its loop by a constant."""
         a = p.attributes
         bits = int(p.tensor.dtype[1:])
         value = (a["start"] + a["by"] * a["trips"]) % (1 << bits)
@@ -243,7 +243,9 @@ class _Flat:
 
 
 def _readers(graph: Graph, node: Node, k: int) -> list[int]:
-    """What stands for value ``k`` of a loop: what takes it from the loop's tuple, or the loop if it has no tuple."""
+    """Return what stands for value ``k`` of a loop: what takes it from the loop's tuple, or the loop if it has no
+    tuple.
+    """
     if isinstance(node.type, TensorType):
         return [node.id]
     return [u for u in graph.users[node.id] if graph[u].attributes.get("index") == k]

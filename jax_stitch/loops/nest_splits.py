@@ -17,8 +17,8 @@ from jax_stitch.loops.nest import CARRY, RESULT, Opened
 
 
 def splits(opened: Opened, loops: Sequence[NestedLoop]) -> Iterator[tuple[int, dict[int, Binding]]]:
-    """Ways to split what the loops carry into rows, the finest first: the number of rows and the bindings of all that
-    covers them. Last, a single row.
+    """Yield ways to split what the loops carry into rows, the finest first: the number of rows and the bindings of all
+    that covers them. The last is a single row.
     """
     graph = opened.graph
     leaves = ("parameter", CARRY, RESULT, STEP, "while", "conditional")
@@ -58,7 +58,7 @@ def _row_dims(rank: int) -> Iterator[tuple[int, ...]]:
 
 
 def _split_values(loops: Sequence[NestedLoop]) -> list[int]:
-    """What a split of the loops is looked for in: values carried and slices written."""
+    """Return the values in which a split of the loops is looked for: those carried, and slices written."""
     return [i for loop in loops for i in (*(c.parameter for c in loop.carried), *(s.update for s in loop.stacked))]
 
 

@@ -92,7 +92,7 @@ class Walker:
         self.computable: set[int] = set()
 
     def binding(self, i: int) -> Binding:
-        """How a value is bound; one that does not cover the rows is the same for all."""
+        """Return the binding of a value; one that does not cover the rows is the same for all."""
         return self.bindings.get(i) or tuple(inner(size) for size in self.graph[i].tensor.dims)
 
     def check_loops(self) -> None:
@@ -139,7 +139,7 @@ class Walker:
             raise NotStitched("loops whose bodies choose among too many elements per row to be written out")
 
     def _in_text(self, element: Element) -> Sequence[Access]:
-        """What the text of an element that has been followed reads."""
+        """Return what the text of an element that has been followed reads."""
         i, index = element
         if i in self.carried or self.is_outside(i):
             return ()
@@ -175,7 +175,7 @@ class Walker:
         return frozenset(numbers)
 
     def output(self, i: int) -> Output | None:
-        """How the rows can write a node of the outer graph, if they can."""
+        """Return how the rows can write a node of the outer graph, if they can."""
         binding = self.binding(i)
         if not (is_uniform(binding) or covers(binding, self.rows)):
             return None
@@ -303,7 +303,7 @@ class _Iteration(View):
 
 
 def written_out(of: Accesses, element: Element) -> Sequence[Access]:
-    """What an element reads where reductions and products are written out term by term."""
+    """Return what an element reads if reductions and products are written out term by term."""
     known = of.written_out.get(element)
     if known is None:
         known = of.written_out[element] = _written_out(of, element)

@@ -50,7 +50,7 @@ def combs(body: Graph, node: Node) -> tuple[Portion, ...] | None:
 
 
 def _summands(body: Graph, node: Node) -> list[Node]:
-    """What is added up: of sums, what they are made of."""
+    """Return the summands of a sum, and of the sums that it is made of."""
     summands: list[Node] = []
     waiting = [node.id]
     while waiting and len(summands) <= MOST_PORTIONS:

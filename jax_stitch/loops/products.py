@@ -76,7 +76,7 @@ def _is_along_columns(node: Node) -> bool:
 
 
 def _gain(tiled: Sequence[tuple[Node, TeamLoop]], graph: Graph, device: Device) -> float:
-    """By what factor XLA's kernels for some sums take longer."""
+    """Return by what factor XLA's kernels for some sums take longer."""
     here = sum(team_seconds(loop, device) for _, loop in tiled)
     return sum(sum_seconds(graph, node, device) for node, _ in tiled) / here if tiled else 1.0
 
@@ -142,8 +142,8 @@ def _fits(loop: TeamLoop, device: Device) -> bool:
 
 
 def _part_counts(graph: Graph, node: Node, device: Device) -> list[int]:
-    """Into how many parts the sums of a product may be split, one thread each, whose results are then added up: so many
-    that all threads have something to do.
+    """Return the numbers of parts that the sums of a product may be split into, one thread each, whose results are then
+    added: so many that all threads have work.
     """
     if node.op != "dot" or device.target.lanes_are_vectors:
         return [1]
@@ -193,14 +193,14 @@ _DIMENSIONS = tuple(f"{side}_{kind}_dims" for side in ("lhs", "rhs") for kind in
 
 
 def _addition(origin: Node, dtype: str) -> Graph:
-    """Of two numbers."""
+    """Return the combiner that adds two numbers."""
     builder, scalar = Builder("add"), TensorType(dtype, ())
     operands = [builder.parameter(scalar), builder.parameter(scalar)]
     return builder.finish([builder.derive(origin, "add", scalar, operands)], True, GraphLayouts())
 
 
 def _tiles(dims: Sequence[int], device: Device) -> Iterator[tuple[int, Binding]]:
-    """Ways to share an array out: the number of tiles, and what a tile is."""
+    """Return ways to share an array out: the number of tiles, and what a tile is."""
     wanted = device.multiprocessors * (TILES_PER_CORE if device.target.lanes_are_vectors else 1)
     ways = list(product(*(_divisors(n, wanted) for n in dims)))
     most = max(k for counts in ways if (k := prod(counts)) <= wanted)

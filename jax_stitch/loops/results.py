@@ -65,7 +65,7 @@ def _are_neighbours(address: Expr, place: Expr) -> bool:
 
 
 def _addresses(loop: TeamLoop, sweep: Sweep, place: Expr) -> Iterable[tuple[Expr, int]]:
-    """Of what is read and written at a place of the domain, and how often in all."""
+    """Return what is read and written at a place of the domain, and how often in all."""
     body, row = loop.body, row_index(loop.rows)
     here = {w.slot for w in sweep.writes if w.target is Target.INTERMEDIATE}
     sums = {i: made for i in loop.intermediates if (made := contraction(body, i)) is not None}

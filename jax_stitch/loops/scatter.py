@@ -27,7 +27,9 @@ def scatter_reason(body: Graph, node: Node) -> str | None:
 
 
 def window_starts(node: Node, update: Index) -> dict[int, tuple[int, Index]]:
-    """For each dimension of the result where it is data, the element that says where an update's window starts."""
+    """Return, for each dimension of the result where it is data, the element that says where an update's window
+    starts.
+    """
     picked = node.attributes["scatter_dims_to_operand_dims"]
     return {d: (node.operands[1], (update[0], const(k))) for k, d in enumerate(picked)}
 

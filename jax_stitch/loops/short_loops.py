@@ -31,8 +31,8 @@ def _is_short(node: Node) -> bool:
 
 
 def _step_bytes(body: Graph) -> int:
-    """What a step reads and writes of what the loop carries: of arrays only the slices, where it goes from one to the
-    next.
+    """Return the bytes that a step reads and writes of what the loop carries: only the slices of arrays that it goes
+    through slice by slice.
     """
     moved = 0
     for parameter, following in zip(body.parameters, body.results, strict=True):

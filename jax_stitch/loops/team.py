@@ -61,7 +61,7 @@ PRODUCTS_PER_ELEMENT = 4
 
 
 def elements_of(loop: TeamLoop) -> int:
-    """About how many elements an iteration of one team computes and reduces."""
+    """Return about how many elements an iteration of one team computes and reduces."""
     elements = 0
     for i, binding in loop.intermediates.items():
         elements += prod(inner_sizes(binding)) * _steps_of_element(loop, i)
@@ -89,8 +89,8 @@ class NotForTeams(Exception):
 def team_loop(
     graph: Graph, node: Node, device: Device, *, single: bool = False, most: int = MOST_ROWS, step: str = "step"
 ) -> TeamLoop:
-    """How the parts of a ``while`` of ``graph`` are laid out for teams, or for a ``single`` one; those of a CPU have so
-    many rows at ``most``. Its iterations are counted by ``step``.
+    """Return how the parts of a ``while`` of ``graph`` are laid out for teams, or for a ``single`` one; those of a CPU
+    have so many rows at ``most``. Its iterations are counted by ``step``.
 
     Raises ``NotForTeams``.
     """
@@ -177,7 +177,7 @@ def inner_loops(body: Graph, alive: Collection[int], device: Device, step: str) 
 
 
 def inner_reads(loop: TeamLoop, body: Graph) -> set[int]:
-    """What a loop in a body reads of it: what its carried values start from, and the arrays of its iterations."""
+    """Return what a loop in a body reads of it: its initial values, and the arrays of its iterations."""
     starts = {c.initial for c in loop.carried if one_literal(body, c.initial) is None}
     return starts | set(loop.arrays.values())
 
@@ -224,7 +224,7 @@ def intermediates_of(
 
 
 def _made_of_products(body: Graph, alive: Collection[int], intermediates: Collection[int]) -> set[int]:
-    """Sums of products and the like, which are cached instead of them: what only they read of each place."""
+    """Return sums of products and the like, which are cached in place of the products that only they read."""
     sums: set[int] = set()
     for i in intermediates:
         here, node = i, body[i]

@@ -53,8 +53,8 @@ def _helped(loop: TeamLoop, device: Device) -> TeamLoop:
 
 
 def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:
-    """Teams of a block. On a CPU small ones unless large ones are faster by estimate: there is more to share out among
-    cores, one of which may come late, and what a team caches stays in the first cache.
+    """Return the teams of a block. On a CPU they are small unless large ones are estimated to be faster: there is more
+    to share out among cores, one of which may come late, and what a team caches stays in the first cache.
     """
     large = team_loop(graph, node, device)
     if not device.target.lanes_are_vectors or large.rows == 1:

@@ -14,7 +14,7 @@ from jax_stitch.graph.model import Graph, TensorType
 def splits_of(
     body: Graph, values: Sequence[int], roots: Sequence[int], intermediates: Sequence[int], device: Device, most: int
 ) -> Iterator[tuple[int, dict[int, Binding]]]:
-    """Ways to give the rows of carried values to teams: how many teams, and the bindings of all that is cached or
+    """Yield ways to give the rows of carried values to teams: how many teams, and the bindings of all that is cached or
     written; a single team last.
     """
     parameters = [body.parameters[k] for k in values]
@@ -44,8 +44,8 @@ def splits_of(
 
 
 def teams_of(rows: int, device: Device, most: int) -> int:
-    """Over how many teams to spread rows: as many as run at once; on a CPU few enough that a row of weights, once
-    read, serves many rows of the batch, ``most`` of them at most.
+    """Return over how many teams to spread rows: as many as run at once; on a CPU few enough that a row of weights,
+    once read, serves many rows of the batch, ``most`` of them at most.
     """
     if device.target.lanes_are_vectors:
         most = max(1, min(rows // device.multiprocessors, most))

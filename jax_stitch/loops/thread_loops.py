@@ -185,7 +185,7 @@ class _Group:
 
     @property
     def results(self) -> frozenset[int]:
-        """What stands for the values that the loops leave."""
+        """Return what stands for the values that the loops leave."""
         graph = self.graph
         single = {w for w in self.whiles if isinstance(graph[w].type, TensorType)}
         return frozenset(single | {u for w in self.whiles - single for u in graph.users[w]})

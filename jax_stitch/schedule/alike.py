@@ -52,7 +52,7 @@ def form_of(graph: Graph, kernel: Sequence[Pattern]) -> Form | None:
 
 
 def outline(kernel: Sequence[Pattern]) -> Hashable:
-    """What is seen of a kernel's form at a glance: kernels of which it differs are not alike."""
+    """Return what is seen of a kernel's form at a glance: kernels with different outlines are not alike."""
     return tuple(
         (p.rows, p.blocks, p.phase, len(p.nodes), len(p.copies), len(p.inputs), len(p.outputs), p.loop is None)
         for p in kernel
@@ -60,8 +60,9 @@ def outline(kernel: Sequence[Pattern]) -> Hashable:
 
 
 def _in_order(graph: Graph, kernel: Sequence[Pattern], inside: Collection[int]) -> tuple[int, ...]:
-    """What is written, each after what it reads: the same for kernels alike, whose nodes have the numbers in which they
-    happened to be made."""
+    """Return what is written, each after what it reads: the same for kernels alike, whose nodes have the numbers in
+    which they happened to be made.
+    """
     ordered: dict[int, None] = {}
     for pattern in kernel:
         waiting = [*sorted(pattern.inside, reverse=True), *reversed(pattern.outputs)]

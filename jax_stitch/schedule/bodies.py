@@ -73,5 +73,5 @@ def _joined(group: Sequence[OncePass | LoopPass]) -> RowPass:
 
 
 def statements(shape: PatternView, elements: Collection[Element]) -> int:
-    """About how many statements compute elements."""
+    """Return about how many statements compute elements."""
     return sum(OF_HEAVY if shape.graph[i].op in HEAVY else 1 for i, _ in elements)

@@ -27,7 +27,7 @@ NONE = Clusters()
 
 
 def clusters_of(graph: Graph, kernel: Sequence[Pattern], device: Device, wanted: int) -> Clusters:
-    """What the first pattern of a kernel may have; the others have none."""
+    """Return the clusters that the first pattern of a kernel may have; the others have none."""
     if not may_have_clusters(graph, kernel):
         return NONE
     return Clusters(min(wanted, device.cluster_blocks), device.cluster_blocks)

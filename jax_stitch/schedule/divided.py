@@ -161,13 +161,15 @@ def _has_work(graph: Graph, pattern: Pattern, nodes: frozenset[int]) -> bool:
 
 
 def _kind(graph: Graph, pattern: Pattern, group: _Group) -> tuple[bool, int]:
-    """Groups of one kind do well in one part: whether they reduce, and the places of their longest pass."""
+    """Return the kind of a group: whether it reduces, and the places of its longest pass. Groups of one kind do well in
+    one part.
+    """
     places = [prod(inner_sizes(pattern.bindings[i])) for i in group.inside | group.reads if i in pattern.bindings]
     return any(graph[i].op in _SUMS for i in group.inside), max(places, default=1)
 
 
 def _gathered(groups: Iterator[_Group], fits: Callable[[_Group], bool]) -> Iterator[_Group]:
-    """Neighbours together, as many as fit."""
+    """Yield neighbours together, as many as fit."""
     current: _Group | None = None
     for group in groups:
         together = group if current is None else current | group

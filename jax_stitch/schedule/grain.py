@@ -21,7 +21,7 @@ from jax_stitch.schedule.vectors import ACCESS
 
 
 def in_vectors(graph: Graph, pattern: Pattern, device: Device) -> Pattern:
-    """``pattern`` with rows of several elements each, where it is elementwise and there are enough of them."""
+    """Return ``pattern`` with rows of several elements each, if it is elementwise and there are enough of them."""
     if device.target.lanes_are_vectors or not _is_elementwise(graph, pattern):
         return pattern
     by = ACCESS // max(_widths(graph, pattern), default=ACCESS)
@@ -47,7 +47,7 @@ def _is_elementwise(graph: Graph, pattern: Pattern) -> bool:
 
 
 def _held(pattern: Pattern) -> list[int]:
-    """What has an element for each row, and stands in memory."""
+    """Return what has an element for each row, and stands in memory."""
     return [i for i in (*pattern.inputs, *pattern.outputs) if i in pattern.bindings]
 
 

@@ -98,7 +98,7 @@ class _Pressure:
         ]
 
     def most(self, ahead: bool) -> int:
-        """Over all passes; with what is loaded ``ahead``, or element by element."""
+        """Return the most registers over all passes; with what is loaded ``ahead``, or element by element."""
         lives = [*self._own(), *self._of_rows()]
         return max(
             sum(words for first, last, words in lives if first <= k <= last) + self._inside(row_pass, walk, ahead)
@@ -106,8 +106,8 @@ class _Pressure:
         )
 
     def _own(self) -> Iterator[tuple[int, int, int]]:
-        """First and last pass, and registers, of what threads cache at their own places; partial results live as long
-        as the part.
+        """Yield first and last pass, and registers, of what threads cache at their own places; partial results live as
+        long as the part.
         """
         loops = [(k, s) for k, s in enumerate(self._part.passes) if isinstance(s, LoopPass)]
         for element, storage in self._part.own_storage.items():
@@ -203,7 +203,9 @@ class _Pressure:
 
 
 def _of_nest(nest: Nest) -> int:
-    """Of a loop in threads: what it carries, and a scan over the values of one iteration in the order of its graph."""
+    """Return the registers of a loop in threads: of what it carries, and of a scan over the values of one iteration in
+    the order of its graph.
+    """
     graph = nest.graph
     carried = {c.parameter for nested in nest.loops for c in nested.carried}
     body = [n for n in graph.nodes if n.id >= min(carried, default=0) and n.id not in carried]
@@ -224,7 +226,7 @@ def _of_nest(nest: Nest) -> int:
 
 
 def _made(graph: Graph, row_pass: RowPass) -> set[int]:
-    """What a pass makes for the whole row."""
+    """Return what a pass makes for the whole row."""
     if isinstance(row_pass, OncePass):
         return set(row_pass.caches)
     if isinstance(row_pass, SortPass):

@@ -21,8 +21,8 @@ STATIC_BYTES = 128
 
 
 def residency(kernel: ScheduledKernel, device: Device, together: int | None) -> Residency:
-    """That of a kernel whose blocks wait for each other, or one of which comes last; ``together`` is how many blocks a
-    multiprocessor may hold at the most, for the sake of their registers.
+    """Return the residency of a kernel whose blocks wait for each other, or one of which comes last; ``together`` is
+    how many blocks a multiprocessor may hold at the most, for the sake of their registers.
     """
     per = max(1, RESIDENT_THREADS // kernel.threads)
     if any(isinstance(p.pattern.loop, Nest) for p in kernel.parts):

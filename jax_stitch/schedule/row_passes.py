@@ -150,7 +150,9 @@ _Loops = defaultdict[tuple[int, frozenset[bool]], dict[str, list[int]]]
 
 
 def _join_free(loops: _Loops) -> None:
-    """What any pass may compute joins one that there is anyway; partial results are cached where forward passes are."""
+    """Let what any pass may compute join one that there is anyway; partial results are cached where forward
+    passes are.
+    """
     for size, way in list(loops):
         free = (size, frozenset[bool]())
         if way and free in loops and not loops[free]["partials"]:

@@ -36,7 +36,9 @@ MOST_STRETCHES = 6
 
 
 def place_periods(shape: PatternView, passes: Sequence[RowPass], cached: Collection[int]) -> dict[int, int]:
-    """For each number of places, the shortest run that lies in one piece in every buffer, if it fills vectors."""
+    """Return, for each number of places, the shortest run that lies in one piece in every buffer, if it fills
+    vectors.
+    """
     periods: dict[int, int] = {}
     for s in passes:
         size = places_of(shape, s)
@@ -73,7 +75,7 @@ def interleaving(shape: PatternView, passes: Sequence[RowPass], walks: Sequence[
 
 
 def interleaved_periods(passes: Sequence[RowPass], group: int) -> dict[int, int]:
-    """For each number of places, the runs of as many places as rows are interleaved by."""
+    """Return, for each number of places, the runs of as many places as rows are interleaved by."""
     sizes = {s.size for s in passes if isinstance(s, LoopPass)}
     return {size: group for size in sizes if 1 < group < size and size % group == 0}
 
@@ -106,7 +108,7 @@ def breaks_of(guards: Iterable[Guard]) -> tuple[int, ...]:
 
 
 def stretches(breaks: Sequence[int], run: int) -> Iterator[Stretch]:
-    """What breaks leave of a run of places."""
+    """Yield the stretches that breaks leave of a run of places."""
     yield from pairwise([0, *breaks, run])
 
 

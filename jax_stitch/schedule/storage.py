@@ -54,7 +54,7 @@ class RowStorage(Struct, frozen=True):
 
 
 def lay_out(shape: PatternView, passes: Sequence[RowPass], split: Split, fetched: Collection[int] = ()) -> RowStorage:
-    """Lays out what the passes of a part cache for all threads of a row, and the inputs whose rows are ``fetched``."""
+    """Lay out what the passes of a part cache for all threads of a row, and the inputs whose rows are ``fetched``."""
     graph = shape.graph
     storage: dict[int, Storage] = {}
     scratch, exchanged = _exchanged(shape, passes, split)
@@ -128,17 +128,17 @@ def _exchanged(shape: PatternView, passes: Sequence[RowPass], split: Split) -> t
 
 
 def results_bytes(row_pass: InnerReducePass, split: Split, results: int) -> int:
-    """Of shared memory: what a reduction's results take, one array of structures."""
+    """Return the bytes of shared memory for a reduction's results, one array of structures."""
     return _aligned(split.rows_per_block * row_pass.left * 8 * results)
 
 
 def block_bytes(row_pass: InnerReducePass, split: Split) -> int:
-    """Of shared memory: what a reduction's blocks take, or its shares that are neighbours."""
+    """Return the bytes of shared memory for a reduction's blocks, or for its shares that are neighbours."""
     return _aligned(split.rows_per_block * row_pass.size * 8)
 
 
 def shares_bytes(row_pass: InnerReducePass, split: Split, results: int) -> tuple[int, int]:
-    """Of shared memory: what a reduction's shares take, and groups of them."""
+    """Return the bytes of shared memory for a reduction's shares, and groups of them."""
     places = row_pass.share_places, row_pass.left * row_pass.groups
     shares, groups = (_aligned(split.rows_per_block * n * 8 * results) for n in places)
     return shares, groups
@@ -259,7 +259,9 @@ def with_batches(
 
 
 def places_in_batch(row_pass: LoopPass, split: Split) -> int:
-    """Places that a lane takes at a time where it scans; with rows fastest many, since lanes then meet in memory."""
+    """Return the places that a lane takes at a time where it scans; with rows fastest many, since lanes then meet in
+    memory.
+    """
     return min(ceil(row_pass.size / split.lanes), 4 if split.order is Order.LANES else 16)
 
 
@@ -271,8 +273,8 @@ def _dear_together(
     computed: Collection[Element],
     device: Device,
 ) -> dict[Element, None]:
-    """What a pass had better find cached since it would compute much of what earlier passes have, each operation of it
-    cheap: a chain of reductions would grow with the square of its length.
+    """Return what a pass should find cached because it would compute much of what earlier passes have, each operation
+    of it cheap: a chain of reductions would grow with the square of its length.
     """
     again = [e for e in walk_pass(shape, row_pass, cached, tuple(known)).computed if e in computed and e not in known]
     far = device.target.lanes_are_vectors and 4 * row_pass.size > device.shared_per_block_optin
@@ -284,15 +286,15 @@ def _dear_together(
 
 
 def _taken(available: Mapping[int, dict[Element, None]], element: Element, size: int) -> None:
-    """Passes of other sizes no longer find what is cached for those of one: a place is another lane's there, even where
-    it is reached by the same index.
+    """Take from passes of other sizes what is cached for those of one: a place is another lane's there, even if it is
+    reached by the same index.
     """
     for other in available.keys() - {size}:
         available[other].pop(element, None)
 
 
 def _reusable(graph: Graph, walk: Walk) -> Iterator[tuple[Element, bool]]:
-    """What a pass always computes or loads and may be cached, and whether it loads it."""
+    """Yield what a pass always computes or loads and may be cached, and whether it loads it."""
     for e, always in (*walk.computed.items(), *walk.loaded.items()):
         if always and _may_be_cached(graph, e):
             yield e, e in walk.loaded
@@ -305,14 +307,14 @@ def _idle(
     number: int,
     wanted: Collection[Element],
 ) -> Element | None:
-    """What is cached in registers and was read least lately, by no pass since the one before this."""
+    """Return what is cached in registers and was read least lately, by no pass since the one before this."""
     idle = [e for e, s in own.items() if s.kind is StorageKind.REGISTERS and e in known and e not in wanted]
     oldest = min(idle, key=lambda e: last_use.get(e, number), default=None)
     return oldest if oldest is not None and last_use.get(oldest, number) < number - 1 else None
 
 
 def _registers(storage: Storage, split: Split) -> int:
-    """Of a thread, 32 bits each."""
+    """Return the registers of a thread, of 32 bits each."""
     wide = 2 if storage.type.dtype in ("f64", "s64", "u64") else 1
     return ceil(storage.size / split.lanes) * split.row_vector * wide
 
@@ -330,8 +332,8 @@ def _may_be_cached(graph: Graph, element: Element) -> bool:
 
 
 def _is_worth_caching(graph: Graph, element: Element, is_load: bool, device: Device) -> bool:
-    """On a GPU whatever may be cached, on a CPU, where a second read comes from the cache, only what is costly to
-    compute.
+    """Return whether an element is worth caching: on a GPU whatever may be cached, on a CPU, where a second read comes
+    from the cache, only what is costly to compute.
     """
     node = graph[element[0]]
     if node.op == "convert" and graph[node.operands[0]].tensor.dtype in HALF and node.tensor.dtype == "f32":
@@ -365,5 +367,7 @@ def _own_storage(
 
 
 def own_bytes(type_: TensorType, size: int, split: Split) -> int:
-    """Shared memory of a block for a value that its threads cache at their own places: as wide as in buffers."""
+    """Return the shared memory of a block for a value that its threads cache at their own places: as wide as in
+    buffers.
+    """
     return _aligned(split.own_places(size) * ELEMENT_TYPES[type_.dtype].numpy.itemsize)

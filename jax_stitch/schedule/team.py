@@ -108,7 +108,7 @@ def _aligned(size: int) -> int:
 
 
 def _needs_two(loop: TeamLoop, groups: Sequence[BarrierGroup]) -> set[int]:
-    """Carried values that some thread may still read when another writes the next one."""
+    """Return carried values that some thread may still read when another writes the next one."""
     reads = reads_by_group(loop, groups)
     # Whether to go on is read before a step's first sweep, with no barrier between.
     doubled = set() if loop.test is None else {loop.test}

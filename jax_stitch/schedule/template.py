@@ -69,8 +69,8 @@ _SCANS = {"cumsum": "reduce_window_sum", "cummax": "reduce_window_max", "cummin"
 
 
 def part_name(graph: Graph, pattern: Pattern) -> str:
-    """What a part is called: its largest reduction, scan, sort or loop, or else the largest of what it writes, as HLO
-    names it but for its number, which is another on another device. Several parts may be called alike.
+    """Return the name of a part: its largest reduction, scan, sort or loop, or else the largest of what it writes, as
+    HLO names it but for its number, which is another on another device. Several parts may have one name.
 
     The largest moves the most bytes. The name does not depend on the order of the operations.
     """
@@ -80,7 +80,7 @@ def part_name(graph: Graph, pattern: Pattern) -> str:
 
 
 def kernel_name(graph: Graph, kernel: Iterable[Pattern]) -> str:
-    """What a kernel is called: its parts, the largest first, each name once, as many as can be read."""
+    """Return the name of a kernel: its parts, the largest first, each name once, as many as can be read."""
     largest: dict[str, int] = {}
     for pattern in kernel:
         name = part_name(graph, pattern)
@@ -126,7 +126,9 @@ def templates_of(kernel: ScheduledKernel) -> tuple[Template, ...]:
 
 
 def parse_templates(text: str) -> tuple[Template, ...]:
-    """Schedules separated by semicolons; raises ``TemplateError``, which shows what could not be read."""
+    """Return the schedules of a text, separated by semicolons; raise ``TemplateError``, which shows what could not be
+    read.
+    """
     return tuple(_parse(piece) for piece in text.split(";") if piece.strip())
 
 

@@ -33,7 +33,8 @@ def vectors_of(
     in_order: Collection[int] = (),
     group: int = 1,
 ) -> dict[int, int]:
-    """For each number of places of the passes of a part, the neighbours that a lane takes at a time, where several.
+    """Return, for each number of places of the passes of a part, the neighbours that a lane takes at a time, if
+    several.
 
     Passes over as many places share them, since lanes cache values from one pass to the next. Those that scan, or
     reduce in blocks, or read shared memory, go place by place. Those over as many places as are ``in_order`` have them
@@ -93,7 +94,7 @@ def _reads_shared(shape: PatternView, row_pass: LoopPass, cached: Collection[int
 
 
 def _read_as_copied(shape: PatternView, row_pass: LoopPass, cached: Collection[int]) -> set[Element]:
-    """What a pass reads of inputs whose rows were copied to shared memory, at the places that it is at."""
+    """Return what a pass reads of inputs whose rows were copied to shared memory, at the places that it is at."""
     read = walk_pass(shape, row_pass, cached, ()).cached
     return {(i, at) for i, at in read if i in shape.pattern.inputs and at == shape.value_elements(i)[0]}
 
@@ -101,8 +102,8 @@ def _read_as_copied(shape: PatternView, row_pass: LoopPass, cached: Collection[i
 def _neighbours(
     shape: PatternView, row_pass: LoopPass | InnerReducePass, cached: Collection[int]
 ) -> Iterator[tuple[int, int]]:
-    """Of what a pass reads and writes at neighbouring places: the bytes of its elements, and how many are neighbours in
-    memory.
+    """Yield, for what a pass reads and writes at neighbouring places, the bytes of its elements, and how many are
+    neighbours in memory.
     """
     moved = list(walk_pass(shape, row_pass, cached, ()).loaded)
     if isinstance(row_pass, LoopPass):
@@ -132,8 +133,8 @@ def is_in_vectors(index: Index, dims: tuple[int, ...], vector: int, along: str =
 
 
 def _along(e: Expr, name: str, vector: int) -> tuple[int | None, int]:
-    """By how much an expression grows from one of ``vector`` neighbours to the next, None where that differs; and what
-    its value at the first of them is a multiple of.
+    """Return by how much an expression grows from one of ``vector`` neighbours to the next, None where that differs;
+    and what its value at the first of them is a multiple of.
     """
     step, multiple = 0, e.offset
     for atom, c in e.terms:

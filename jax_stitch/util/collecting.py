@@ -20,7 +20,7 @@ Python's own number is 700: a graph of thousands of nodes, nearly all of which s
 
 @contextmanager
 def seldom() -> Iterator[None]:
-    """Has the collector begin after ``BETWEEN`` new objects at the earliest meanwhile, in any thread."""
+    """Begin collections after ``BETWEEN`` new objects at the earliest meanwhile, in any thread."""
     global _seldom, _usual
     with _lock:
         if _seldom == 0:
@@ -40,7 +40,7 @@ def seldom() -> Iterator[None]:
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Has nothing collected meanwhile, in any thread, unless the program has turned that off or on itself."""
+    """Collect nothing meanwhile, in any thread, unless the program has turned that off or on itself."""
     global _inside, _ours
     with _lock:
         if _inside == 0 and gc.isenabled():
@@ -58,7 +58,7 @@ def put_off() -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    """The threads that were inside are not in the child."""
+    """Forget the threads that were inside: they are not in the child."""
     global _lock, _inside, _ours, _seldom
     if _ours:
         gc.enable()

@@ -8,7 +8,7 @@ _SHOWN = 4
 
 
 def format_bytes(count: float) -> str:
-    """``33_554_432`` as "33.6 MB": decimal units, as memory bandwidths are given."""
+    """Return ``33_554_432`` as "33.6 MB": decimal units, as memory bandwidths are given."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 999.5:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
@@ -17,7 +17,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """``0.00123`` as "1.23 ms"."""
+    """Return ``0.00123`` as "1.23 ms"."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * scale >= 0.9995:
             return f"{seconds * scale:.3g} {unit}"
@@ -31,12 +31,14 @@ def shortened(words: Sequence[str]) -> str:
 
 
 def format_ratio(new: float, old: float) -> str:
-    """``new / old`` as "0.25x", or a dash where nothing can be divided by."""
+    """Return ``new / old`` as "0.25x", or a dash where nothing can be divided by."""
     return f"{new / old:.2f}x" if old else "-"
 
 
 def format_fewer(new: float, old: float) -> str:
-    """What became of ``old`` launches or bytes: "6x fewer", "1.3x more" or "as many"; a dash where there were none."""
+    """Return what became of ``old`` launches or bytes: "6x fewer", "1.3x more" or "as many"; a dash if there were
+    none.
+    """
     if not old or not new:
         return "as many" if old == new else "none left" if old else "-"
     times = _times(max(old / new, new / old))
@@ -49,21 +51,23 @@ def format_faster(new: float, old: float) -> str:
 
 
 def _times(factor: float) -> str:
-    """``23.16`` as "23.2x": three digits or so, and none that are zero behind the point."""
+    """Return ``23.16`` as "23.2x": three digits or so, and none that are zero behind the point."""
     digits = 0 if factor >= 99.5 else 1 if factor >= 9.95 else 2
     text = f"{factor:,.{digits}f}"
     return f"{text.rstrip('0').rstrip('.') if digits else text}x"
 
 
 def count(number: int, word: str, plural: str) -> str:
-    """``1`` as "one launch", ``1034`` as "1,034 launches"."""
+    """Return ``1`` as "one launch", ``1034`` as "1,034 launches"."""
     return f"one {word}" if number == 1 else f"{number:,} {plural}"
 
 
 def text_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: str = ""
 ) -> str:
-    """Columns separated by two spaces under a ruled header; the columns in ``right`` are aligned to the right."""
+    """Return columns separated by two spaces under a ruled header; the columns in ``right`` are aligned to the
+    right.
+    """
     body = [tuple(header), *(tuple(row) for row in rows)]
     widths = [max(len(row[i]) for row in body) for i in range(len(header))]
 
@@ -78,7 +82,7 @@ def text_table(
 
 
 def one_line(text: str) -> str:
-    """``text`` with an underscore for all that is not printable: line ends of whatever kind, control characters,
+    """Return ``text`` with an underscore for all that is not printable: line ends of whatever kind, control characters,
     marks that change the direction of writing, halves of surrogate pairs.
 
     File names and scopes may hold anything, and come from other people's programs (``jax.export``).
@@ -87,5 +91,5 @@ def one_line(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most ``width`` characters, with an ellipsis where something was cut."""
+    """Return at most ``width`` characters, with an ellipsis if something was cut."""
     return text if len(text) <= width else text[: width - 1] + "…"

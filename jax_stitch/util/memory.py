@@ -6,8 +6,9 @@ import ctypes
 
 
 def give_back() -> None:
-    """Where the C library can be told (glibc): XLA's compiler leaves hundreds of megabytes behind that are free, which
-    stay this process's while compilers run beside it."""
+    """Give free memory back to the system, if the C library can be told (glibc): XLA's compiler leaves hundreds of
+    megabytes behind that stay this process's while compilers run beside it.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

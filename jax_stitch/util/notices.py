@@ -38,17 +38,17 @@ class Work:
     ended: bool = False
 
     def count(self, done: int, total: int) -> None:
-        """So many of its kernels are compiled."""
+        """Count so many of its kernels as compiled."""
         self.doing = f"{done} of {total} kernels compiled"
 
     @property
     def line(self) -> str:
-        """What to say of it now."""
+        """Return what to say of it now."""
         return f"stitching {self.name}: {self.doing}; {self.meanwhile}"
 
 
 def begin(work: Work) -> None:
-    """Has the work spoken of once it takes long."""
+    """Begin work that is spoken of once it takes long."""
     global _thread
     if wanted() == "off":
         return
@@ -63,7 +63,7 @@ def begin(work: Work) -> None:
 
 
 def end(work: Work) -> None:
-    """The work is done, or given up."""
+    """End the work: it is done, or given up."""
     with _lock:
         work.ended = True
         if work in _going_on:
@@ -80,7 +80,7 @@ def tell_result(work: Work, result: str) -> None:
 
 
 def stop() -> None:
-    """The process ends: nothing is written from now on."""
+    """Write nothing from now on: the process ends."""
     global _stopping
     with _lock:
         _stopping = True

@@ -13,7 +13,7 @@ _DRIVER = Path("/dev/nvidiactl")
 
 
 def without_traceback(record: logging.LogRecord) -> bool:
-    """Has JAX say in one line, and not by a traceback, that its CUDA plugin finds no driver.
+    """Make JAX say in one line, and not by a traceback, that its CUDA plugin finds no driver.
 
     The plugin is there for plans, which need none. The filter of a logger: it lets every record pass.
     """
@@ -43,7 +43,7 @@ def settle() -> None:
 
 
 def start() -> None:
-    """Has JAX find its devices. ``UsageError`` where it finds none, mostly for a word in ``$JAX_PLATFORMS``."""
+    """Make JAX find its devices. Raise ``UsageError`` if it finds none, mostly for a word in ``$JAX_PLATFORMS``."""
     import jax
 
     try:

@@ -30,7 +30,7 @@ def tell(step: str) -> None:
 
 @contextmanager
 def told(step: Step) -> Iterator[None]:
-    """Has ``step`` hear what this thread's calls ``tell``."""
+    """Let ``step`` hear what this thread's calls ``tell``."""
     token = _told.set(step)
     try:
         yield
@@ -53,7 +53,7 @@ def tell_count(done: int, total: int) -> None:
 
 @contextmanager
 def counted(count: Count) -> Iterator[None]:
-    """Has ``count`` hear what this thread's calls compile."""
+    """Let ``count`` hear what this thread's calls compile."""
     token = _counted.set(count)
     try:
         yield
@@ -67,7 +67,7 @@ EVERY = 10.0
 
 @contextmanager
 def _lines(show: Step) -> Iterator[Step]:
-    """A ``Step`` that shows each step, and from time to time that it still lasts."""
+    """Yield a ``Step`` that shows each step, and from time to time that it still lasts."""
     changed = threading.Condition()
     current: list[tuple[str, float]] = []
     ended = threading.Event()
@@ -98,7 +98,7 @@ def _lines(show: Step) -> Iterator[Step]:
 
 @contextmanager
 def shown_steps(console: Console | None = None) -> Iterator[Step]:
-    """A ``Step`` that shows each step with a spinner and its time.
+    """Yield a ``Step`` that shows each step with a spinner and its time.
 
     On what is no terminal, one line for each step as it starts, and one every ten seconds while it lasts.
     """

@@ -21,7 +21,7 @@ class UsageError(UserError, ValueError):
 
 
 def suggestion(word: str, known: Iterable[str], quoted: bool = True) -> str:
-    """``"; did you mean 'now'?"`` for the known name nearest to a word, or nothing where none is near."""
+    """Return ``"; did you mean 'now'?"`` for the known name nearest to a word, or nothing if none is near."""
     if len(word) > _LONGEST:
         return ""
     by_lower = {name.lower(): str(name) for name in known}

@@ -41,7 +41,7 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """Interquartile range over the median: 0.02 is a quiet machine, 0.3 a measurement to repeat."""
+        """Return the interquartile range over the median: 0.02 is a quiet machine, 0.3 a measurement to repeat."""
         if len(self.samples) < 2:
             return 0.0
         low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
@@ -56,7 +56,7 @@ def time_in_turn(
     sample_seconds: float = _SAMPLE_SECONDS,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Timing]:
-    """Times each function, which takes no argument and returns JAX arrays, a sample per round.
+    """Time each function, which takes no argument and returns JAX arrays, a sample per round.
 
     Every function is called twice first, to compile and to warm up. A sample is as many calls as take
     ``sample_seconds``. There are at most ``rounds`` rounds, fewer (at least 3) where they would take longer than
@@ -94,7 +94,7 @@ def time_programs(
     donating: bool = False,
     alone: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, Timing]:
-    """Times functions, such as ``jax.jit`` returns, on the same arguments; see ``time_in_turn``.
+    """Time functions, such as ``jax.jit`` returns, on the same arguments; see ``time_in_turn``.
 
     If any of them is done in less than ``SHORT``, all are timed by programs that call them again and again. ``others``
     are further arguments like ``args``: each call has the next, so that it does not find its own in the cache. Where
@@ -209,7 +209,7 @@ class Donating:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of positive numbers; at least one."""
+    """Return the geometric mean of positive numbers, of which there is at least one."""
     return math.exp(statistics.fmean(math.log(v) for v in values))
 
 

@@ -19,7 +19,7 @@ class WrongArgument(UserError, TypeError):
 
 
 def api_boundary(fun: Callable[_P, _R]) -> Callable[_P, _R]:
-    """For a function that users call: the traceback of a ``UserError`` ends in the user's line.
+    """Wrap a function that users call: the traceback of a ``UserError`` ends in the user's line.
 
     Everything else that is raised keeps all of its traceback: an exception of the user's own function, a defect of
     ours. ``JAX_TRACEBACK_FILTERING=off`` keeps it for these too, as JAX's own frames.

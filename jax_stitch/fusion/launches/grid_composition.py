@@ -21,8 +21,8 @@ from jax_stitch.ir.pattern import Pattern
 def compose(
     groups: Sequence[Sequence[Pattern]], between: Graph, at: Sequence[int], device: Device
 ) -> list[list[Pattern]]:
-    """Groups of patterns, each a kernel, with those joined that only memory keeps apart. ``between`` is the graph of
-    the groups and of all else, in which they are the nodes ``at``.
+    """Return groups of patterns, each a kernel, with those joined that only memory keeps apart. ``between`` is the
+    graph of the groups and of all else, in which they are the nodes ``at``.
 
     On a CPU, where a launch costs no more than such a barrier, they stay what they are.
     """

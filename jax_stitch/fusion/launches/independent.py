@@ -38,7 +38,7 @@ def apart(graph: Graph, pattern: Pattern) -> list[Pattern]:
 
 
 def _bindings(graph: Graph, pattern: Pattern, groups: Sequence[Sequence[int]]) -> list[dict[int, Binding]]:
-    """For each group, those of what it computes and reads."""
+    """Return, for each group, the bindings of what it computes and reads."""
     group_of = {i: k for k, nodes in enumerate(groups) for i in nodes}
     found: list[dict[int, Binding]] = [{} for _ in groups]
     for i, binding in pattern.bindings.items():

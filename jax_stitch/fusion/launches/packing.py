@@ -29,8 +29,8 @@ def pack(
     loops: Sequence[Pattern],
     device: Device,
 ) -> tuple[Kernel, ...]:
-    """Groups patterns into kernels: those that can run between the same library calls, then those that only memory
-    keeps apart.
+    """Group patterns into kernels: those that can run between the same library calls, then those that only memory keeps
+    apart.
 
     ``chosen`` patterns are kernels by themselves too; ``small`` ones only pay together with others, and are left to XLA
     where they find none. ``loops`` stay kernels by themselves, and are not among the result. No two patterns are packed
@@ -87,8 +87,8 @@ def _unbroken(kernel: Kernel, at: Sequence[int], reach: Reach) -> list[Kernel]:
 
 
 def _rounds(graph: Graph, launches: Collection[int]) -> list[int]:
-    """When each node can run at the earliest, if all ``launches`` that can run without waiting for anything but each
-    other are one, and so are those that can after what reads their results, and so on.
+    """Return when each node can run at the earliest, if all ``launches`` that can run without waiting for anything but
+    each other are one, and so are those that can after what reads their results, and so on.
 
     There are no more such rounds than launches in a row with something else between each and the next, so that no plan
     of these launches has fewer.

@@ -63,7 +63,7 @@ def can_be_launched(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> bool:
 
 
 def _waits(graph: Graph, kernels: Sequence[Sequence[Pattern]]) -> dict[_Key, set[_Key]]:
-    """What each kernel, and each node between them, reads."""
+    """Return what each kernel, and each node between them, reads."""
     writer = {i: ("kernel", k) for k, kernel in enumerate(kernels) for p in kernel for i in p.outputs}
     reads: dict[_Key, set[_Key]] = {}
     waiting: list[int] = []

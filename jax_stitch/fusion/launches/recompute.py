@@ -112,11 +112,13 @@ class _Values:
         self.bytes = [node_bytes(node) for node in graph.nodes]
 
     def is_view(self, i: int) -> bool:
-        """Of what is light."""
+        """Return whether a value is light to compute."""
         return i in self._views
 
     def is_always_made(self, i: int) -> bool:
-        """Of what may be computed again. A scalar made by a kernel of its own costs a launch."""
+        """Return whether a value is computed again wherever it may be. A scalar made by a kernel of its own costs a
+        launch.
+        """
         return i in self._views or self.graph[i].tensor.size == 1
 
     def operands(self, i: int) -> tuple[int, ...]:
@@ -127,7 +129,7 @@ class _Values:
         return self._operands[i]
 
     def work(self, i: int) -> int:
-        """What computing one takes, in bytes that could be read meanwhile."""
+        """Return the cost of computing a value, in bytes that could be read meanwhile."""
         if i not in self._work:
             self._work[i] = round(operation_bytes([self.graph[i]], self._device))
         return self._work[i]
@@ -152,7 +154,7 @@ def _is_light(graph: Graph, node: Node) -> bool:
 def _cut(
     values: _Values, wanted: Collection[int], in_memory: Collection[int], hidden: Collection[int]
 ) -> tuple[set[int], set[int]]:
-    """For values that are wanted: those to read (none of the ``hidden``), and those to compute from them."""
+    """Return, for values that are wanted, those to read (none of the ``hidden``) and those to compute from them."""
     read: set[int] = set()
     made: set[int] = set()
 
@@ -169,8 +171,8 @@ def _cut(
 def _of_use(
     graph: Graph, wanted: Collection[int], read: Collection[int], made: Collection[int]
 ) -> tuple[set[int], set[int]]:
-    """Of what is read, and else made, that of which there is need: where one group reads what another makes, nobody
-    needs what that would be made of.
+    """Return what is needed of what is read and computed: if one group reads what another computes, nobody needs the
+    operands of that.
     """
     waiting = list(wanted)
     needed: set[int] = set()
@@ -210,7 +212,7 @@ def _cut_one(
     hidden: Collection[int],
     is_read: Callable[[int], bool],
 ) -> tuple[set[int], set[int]]:
-    """``_cut`` of values that belong together."""
+    """Return ``_cut`` of values that belong together."""
     if not any(i in values.makeable for i in wanted):
         return set(wanted), set()
     above = _above(values, wanted, hidden, is_read)

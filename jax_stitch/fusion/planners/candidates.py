@@ -33,7 +33,7 @@ DOWN = 0.75
 
 
 def _share(done: int, count: int) -> float:
-    """What share of the time has been spent at most; all where it is not known."""
+    """Return the share of the time that has been spent at most; all if it is not known."""
     return next((share for part, share in PACE.items() if done == count // part and count >= LEAST_ATOMS), 1.0)
 
 
@@ -69,7 +69,7 @@ def candidates(space: Space, top: int = TOP) -> tuple[Scored, ...]:
 def _reduction(
     space: Space, atom: int, others: Sequence[int], known: Mapping[int, Sequence[int]], top: int
 ) -> list[int]:
-    """PatternReduction: the best sets of an atom and of candidates of ``others``, each any or none."""
+    """Return the best sets of an atom and of candidates of ``others``, each any or none (PatternReduction)."""
     others = [k for k in others if known.get(k)]
     if len(others) <= GROUP:
         unions = (_union(atom, combination) for combination in product(*([0, *known[k]] for k in others)))

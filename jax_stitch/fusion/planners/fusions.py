@@ -32,7 +32,7 @@ def pattern_set(space: Space) -> tuple[Scored, ...]:
 
 
 def substitution(space: Space) -> Iterator[Scored]:
-    """Everything between operations that are never fused with others, as few patterns as there can be.
+    """Return everything between operations that are never fused with others, in as few patterns as possible.
 
     In steps with more and more such operations: library calls, then reductions to scalars, across columns, and all.
     """
@@ -76,7 +76,9 @@ def _between(graph: Graph, free: Collection[int], partition: Collection[int]) ->
 
 
 def exploratory(space: Space) -> Iterator[Scored]:
-    """From seeds with large values, producers and consumers taken in one by one, the best expansions explored on."""
+    """Grow patterns from seeds with large values: take producers and consumers in one by one, and go on from the best
+    expansions.
+    """
     sizes = {atom: space.rank(atom) for atom in space.atoms}
     seeds = sorted(sizes, key=lambda atom: (sizes[atom], atom))[:SEEDS]
     owner = {i: atom for atom in space.atoms for i in members_of(atom)}

@@ -35,7 +35,7 @@ class Solution(Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """What they save."""
+        """Return the seconds that the chosen patterns save."""
         return sum(p.seconds for p in self.patterns)
 
 
@@ -82,7 +82,7 @@ Row = tuple[list[int], int]
 
 
 def _overlaps(patterns: Sequence[Scored]) -> list[Row]:
-    """For each node the patterns that hold it: one at most."""
+    """Return, for each node, the patterns that hold it: at most one of them may be chosen."""
     holders: dict[int, list[int]] = {}
     for k, p in enumerate(patterns):
         for i in p.members:

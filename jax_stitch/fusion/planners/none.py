@@ -10,6 +10,6 @@ from jax_stitch.loops.thread_loops import ThreadLoops
 
 
 def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience = ENDLESS) -> Outcome:
-    """No pattern at all."""
+    """Choose no pattern at all."""
     del device
     return Outcome(graph, (), loops.patterns, loops.refused, 0.0, {i: i for i in range(len(graph))})

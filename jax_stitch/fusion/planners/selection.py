@@ -28,7 +28,7 @@ class Selection(Struct, frozen=True):
 
 
 def search_beam(patterns: Sequence[Scored], width: int) -> tuple[Selection, ...]:
-    """Traverses patterns by their first node, from producers to consumers, and tries to append each to each plan."""
+    """Go through patterns by their first node, from producers to consumers, and try to append each to each plan."""
     beam = [Selection()]
     starts = sorted(patterns, key=lambda p: (p.nodes & -p.nodes, -p.seconds))
     for pattern in starts:

@@ -82,7 +82,7 @@ class Space:
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """For each atom the numbers of those that read it."""
+        """Return, for each atom, the numbers of those that read it."""
         owner = {i: k for k, atom in enumerate(self.atoms) for i in members_of(atom)}
         consumers = []
         for k, atom in enumerate(self.atoms):
@@ -92,7 +92,7 @@ class Space:
 
     @cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
-        """For each atom the numbers of those that it reads."""
+        """Return, for each atom, the numbers of those that it reads."""
         producers: list[list[int]] = [[] for _ in self.atoms]
         for k, users in enumerate(self.consumers):
             for u in users:
@@ -101,7 +101,7 @@ class Space:
 
     @cached_property
     def sharers(self) -> tuple[tuple[int, ...], ...]:
-        """For each value from outside that several atoms read, the numbers of these."""
+        """Return, for each value from outside that several atoms read, the numbers of these."""
         owner = {i: k for k, atom in enumerate(self.atoms) for i in members_of(atom)}
         read: dict[int, set[int]] = {}
         for i, k in owner.items():

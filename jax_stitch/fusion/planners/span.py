@@ -57,7 +57,7 @@ def choose(graph: Graph, loops: ThreadLoops, device: Device, patience: Patience 
 
 
 def work_spans(graph: Graph) -> tuple[int, ...]:
-    """For each node the length of the longest way to a result, or to a value that nobody reads."""
+    """Return, for each node, the length of the longest way to a result, or to a value that nobody reads."""
     spans = [0] * len(graph)
     for node in reversed(graph.nodes):
         spans[node.id] = max((spans[u] + 1 for u in graph.users[node.id]), default=0)
@@ -80,7 +80,8 @@ def _grown(search: Search, root: int, spans: Sequence[int], roof: int) -> Candid
 
 
 def _fused(search: Search, root: int, spans: Sequence[int], roof: int) -> set[int]:
-    """Algorithm 1: instructions between the root and the roof that have a fused user, and none that was given up.
+    """Return the instructions between the root and the roof that have a fused user, and that were not given up
+    (Algorithm 1).
 
     Whether a split suits them is decided when the pattern is formed, which leaves out what it does not suit.
     """
@@ -114,7 +115,7 @@ def _splits(graph: Graph, root: int) -> Iterator[Seed]:
 
 
 def _packed(search: Search, layer_of: Sequence[tuple[int, Pattern]]) -> list[list[Pattern]]:
-    """Fine-grained patterns with roots of the same layer and rows together, up to the largest footprint."""
+    """Pack fine-grained patterns with roots of the same layer and rows, up to the largest footprint."""
     device = search.device
     reach = Reach(search.graph, [*[p.nodes for p in search.loops], *[p.nodes for _, p in layer_of]])
     groups: list[list[Pattern]] = []

@@ -38,8 +38,8 @@ class FirstUpdates(Struct, frozen=True):
 
 
 def first_updates(builder: Builder, origin: Node, indices: int, sizes: Sequence[int]) -> FirstUpdates:
-    """Looks for them by a table with a number for each place. ``indices`` are [updates, columns], of s32 or s64;
-    ``sizes`` the places that each column counts.
+    """Return the first update of each place, by a table with a number for each place. ``indices`` are [updates,
+    columns], of s32 or s64; ``sizes`` the places that each column counts.
     """
     write = _Writer(builder, origin, indices)
     inside, place = write.place(sizes)
@@ -75,7 +75,7 @@ class _Writer:
         return self._builder.derive(self._origin, op, type_, operands, attributes)
 
     def place(self, sizes: Sequence[int]) -> tuple[int, int]:
-        """For each update whether its indices are in bounds, and the number of its place."""
+        """Return, for each update, whether its indices are in bounds, and the number of its place."""
         place, inside = self.number(0, self.line), self.number(1, self.mask)
         for column, size in enumerate(sizes):
             own = self._index(column)

@@ -274,7 +274,7 @@ class _Nodes:
         return node.id
 
     def _put(self, i: int, op: str, operands: tuple[int, ...], attributes: Mapping[str, Any]) -> None:
-        """Another node in the place of one, in the kernel of its readers if that is one."""
+        """Put another node in the place of one, in the kernel of its readers if that is one."""
         kernels = {self.graph[u].kernel for u in self.graph.users[i]}
         kernel = kernels.pop() if len(kernels) == 1 and i not in self.graph.result_set else ""
         node, attributes = self.nodes[i], freeze(attributes)
@@ -282,7 +282,7 @@ class _Nodes:
         self.nodes[i] = replace(node, kernel=kernel or node.name or node.kernel)
 
     def cut(self, i: int, whole: int, axis: int, start: int) -> None:
-        """Node ``i`` is a slice of another from now on, and so is what is a view or a slice of it."""
+        """Make node ``i`` a slice of another from now on, and what is a view or a slice of it."""
         graph = self.graph
         dims = graph[i].tensor.dims
         ranges = [(0, n, 1) for n in dims]
@@ -307,7 +307,7 @@ class _Nodes:
         return self._views[whole, type_.dims]
 
     def turn(self, i: int, whole: int, axis: int, start: int) -> None:
-        """Node ``i`` is a slice of another matrix turned around from now on."""
+        """Make node ``i`` a slice of another matrix, transposed, from now on."""
         node = self.graph[i]
         dims = node.tensor.dims[::-1]
         ranges = [(0, n, 1) for n in dims]

@@ -69,7 +69,7 @@ def _may_join(graph: Graph, second: Node) -> bool:
 
 
 def _read_elsewhere(graph: Graph, scatter: Node) -> set[int]:
-    """What a scatter's kernel computes that other kernels read, and what that is made of: it stays a kernel."""
+    """Return what a scatter's kernel computes that other kernels read, and what that is made of: it stays a kernel."""
     read_elsewhere: set[int] = set()
     for n in reversed(graph.nodes):
         if n.kernel == scatter.kernel and n.id != scatter.id:

@@ -32,7 +32,7 @@ NODES_EACH = 5
 
 
 def growth_of_convolution(graph: Graph, node: Node, device: Device) -> int | None:
-    """By how many nodes a graph grows where a convolution is written out; ``None`` for one that is not."""
+    """Return by how many nodes a graph grows if a convolution is written out; ``None`` for one that is not."""
     if not device.target.runs_sweeps_in_turn or len(node.operands) != 2:
         return None
     types = {graph[o].tensor.dtype for o in node.operands} | {node.tensor.dtype}
@@ -93,7 +93,7 @@ def _as_it_lies(builder: Builder, node: Node) -> Node:
 
 
 def _of_kernel(labels: ConvDimensionNumbers, order: Sequence[int]) -> ConvDimensionNumbers:
-    """With the kernel's dimension ``d`` in the place ``order[d]``."""
+    """Return the window with the kernel's dimension ``d`` in the place ``order[d]``."""
     return replace(
         labels,
         kernel_input_feature=order[labels.kernel_input_feature],

@@ -89,7 +89,7 @@ def _suits(graph: Graph, node: Node, device: Device) -> bool:
 
 
 def _growth(graph: Graph, node: Node, device: Device) -> int | None:
-    """About how many nodes a window written out takes; ``None`` for what cannot be."""
+    """Return about how many nodes a window written out takes; ``None`` for what cannot be."""
     if node.op == "convolution":
         return growth_of_convolution(graph, node, device)
     if node.op == "reduce-window":
@@ -176,7 +176,7 @@ def _inside(builder: Builder, node: Node, along: list[Along], dims: tuple[int, .
 def _conditions(
     builder: Builder, node: Node, along: list[Along], slots: tuple[int, ...], inside: int | None
 ) -> Iterator[int]:
-    """What must hold for a slot to be combined."""
+    """Return the conditions on which a slot is combined."""
     if inside is not None:
         yield in_slot(builder, node, inside, along, slots)
     dims = tuple(a.places for a in along)

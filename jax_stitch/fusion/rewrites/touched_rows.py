@@ -106,7 +106,7 @@ class _Rows:
         return found.indices
 
     def _of_touched(self, builder: Builder, i: int, ids: Mapping[int, int]) -> int:
-        """What a value is in the rows that have updates, one row for each of these."""
+        """Return a value in the rows that have updates, one row for each of these."""
         if i not in self._touched:
             node = self._graph[i]
             type_ = TensorType(node.tensor.dtype, self._updates.tensor.dims)
@@ -136,7 +136,7 @@ class _Rows:
         return builder.derive(at, "gather", type_, [ids[i], self._indices], numbers)
 
     def _of_others(self, builder: Builder, i: int, ids: Mapping[int, int]) -> int:
-        """What a value is where no update came."""
+        """Return a value where no update came."""
         if i not in self._table.between:
             return ids[i]
         if i not in self._elsewhere:

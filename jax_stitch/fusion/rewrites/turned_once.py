@@ -138,7 +138,7 @@ def _may_turn(graph: Graph, turn: Node, order: tuple[int, ...]) -> bool:
 
 
 def _readers(graph: Graph, i: int) -> Iterator[tuple[int, int]]:
-    """Who reads a value, and the view of it that is read."""
+    """Return who reads a value, and the view of it that is read."""
     for u in graph.users[i]:
         if graph[u].op == "reshape":
             yield from _readers(graph, u)
@@ -147,7 +147,7 @@ def _readers(graph: Graph, i: int) -> Iterator[tuple[int, int]]:
 
 
 def _origin(graph: Graph, i: int) -> int:
-    """What a value is another shape of."""
+    """Return the value that another has the elements of, in another shape."""
     while graph[i].op == "reshape":
         i = graph[i].operands[0]
     return i

@@ -23,7 +23,7 @@ from jax_stitch.graph.model import Node, TensorType
 
 
 def gradient_along(source: TensorType, node: Node) -> list[Along]:
-    """For each dimension the windows of a ``select-and-scatter`` that cover a place of its result."""
+    """Return, for each dimension, the windows of a ``select-and-scatter`` that cover a place of its result."""
     window = node.attributes["window"].dims
     return [
         covering(count, w.size, w.stride, w.pad_low, places)
@@ -73,8 +73,8 @@ def _more_calls(builder: Builder, node: Node, device: Device) -> int:
 
 
 def _choice(builder: Builder, node: Node, weights: Sequence[int], nothing: int) -> int:
-    """For each window the number of the element it chose: as XLA does, the first, and then another one where ``select``
-    of the last choice and that is false. ``nothing`` where it has no element.
+    """Return, for each window, the number of the element it chose: as XLA does, the first, and then another one where
+    ``select`` of the last choice and that is false. It is ``nothing`` where the window has no element.
     """
     operand, source, initial = node.operands
     window, source_dims = node.attributes["window"].dims, builder[source].tensor.dims
@@ -114,7 +114,9 @@ def _numpy(nothing: int) -> type:
 
 
 def _weights(along: Sequence[Along]) -> list[int]:
-    """What a step along each dimension of a window counts, so that places beyond its end have numbers of their own."""
+    """Return what a step along each dimension of a window counts, so that places beyond its end have numbers of
+    their own.
+    """
     spans = [len(a.starts) * a.spacing for a in along]
     return [prod(spans[d + 1 :]) for d in range(len(spans))]
 

@@ -82,7 +82,7 @@ def made_ready(builder: Builder, origin: Node, value: int, along: Sequence[Along
 
 
 def in_slot(builder: Builder, origin: Node, ready: int, along: Sequence[Along], slots: Sequence[int]) -> int:
-    """What is in a slot of each place: a slice of an array that is ``made_ready``."""
+    """Return the element in a slot for each place: a slice of an array that is ``made_ready``."""
     starts = [a.starts[k] for a, k in zip(along, slots, strict=True)]
     cut = tuple((s, s + (a.places - 1) * a.stride + 1, a.stride) for s, a in zip(starts, along, strict=True))
     type_ = TensorType(builder[ready].tensor.dtype, tuple(a.places for a in along))
