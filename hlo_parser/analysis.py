@@ -12,12 +12,12 @@ from .model import Computation, Instruction
 
 
 def sources(i: Instruction) -> tuple[str, ...]:
-    """What an instruction waits for: operands and control predecessors, each once."""
+    """Return what an instruction waits for: operands and control predecessors, each once."""
     return tuple(dict.fromkeys((*i.operands, *i.control_predecessors)))
 
 
 def users(c: Computation) -> dict[str, tuple[str, ...]]:
-    """By name of each instruction: the instructions that read it, each once, in the order of the text."""
+    """Return, by name of each instruction, the instructions that read it, each once, in the order of the text."""
     readers: dict[str, list[str]] = {i.name: [] for i in c}
     for i in c:
         for name in dict.fromkeys(i.operands):
@@ -64,7 +64,7 @@ class Reachability:
 
 
 def reachability(c: Computation) -> Reachability:
-    """Reachability between all instructions: O(instructions x edges / 64) time."""
+    """Return the reachability between all instructions: O(instructions x edges / 64) time."""
     order = topological_order(c)
     positions = {i.name: n for n, i in enumerate(order)}
     above: list[int] = []
@@ -109,7 +109,7 @@ def post_dominators(c: Computation) -> dict[str, str | None]:
 
 
 def _dominators(order: list[str], before: Mapping[str, tuple[str, ...]]) -> dict[str, str | None]:
-    """Immediate dominators in an acyclic graph, for nodes in topological order: one pass suffices."""
+    """Return the immediate dominators in an acyclic graph, for nodes in topological order: one pass suffices."""
     dominator: dict[str, str | None] = {}
     depth: dict[str | None, int] = {None: 0}
     for name in order:

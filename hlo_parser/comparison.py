@@ -41,7 +41,7 @@ class Difference:
 
 
 def diff(left: Module, right: Module, *, layouts: bool = True) -> list[Difference]:
-    """What to change in ``left`` to get ``right``, up to names and metadata; empty where they are the same."""
+    """Return what to change in ``left`` to get ``right``, up to names and metadata; empty if they are the same."""
     state = _State(left, right, layouts)
     differences = list(_header(left, right))
     state.compare(left.entry, right.entry)

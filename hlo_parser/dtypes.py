@@ -68,6 +68,7 @@ _MANTISSA = {"f16": 10, "f32": 23, "f64": 52, "bf16": 7, "f8e3m4": 4, "f8e4m3": 
 
 
 def nan_payload_bits(kind: ElementType) -> int:
-    """Width of the payload of a float type's NaNs, its mantissa; 0 for types that have but one NaN (or one of each
-    sign)."""
+    """Return the width of the payload of a float type's NaNs, its mantissa; 0 for types that have but one NaN (or one
+    of each sign).
+    """
     return _MANTISSA.get(kind.name, 0)

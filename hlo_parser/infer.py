@@ -95,7 +95,7 @@ def _like(index: int) -> _Layouts:
 
 
 def _first_like(shape: Shape, operands: tuple[Shape, ...], attributes: Mapping[str, Any]) -> Shape:
-    """Of a tuple, the first part has the layout of the first operand."""
+    """Return the shape whose first part, of a tuple, has the layout of the first operand."""
     assert isinstance(shape, TupleShape)
     return TupleShape((operands[0], *shape.elements[1:]))
 
@@ -152,7 +152,9 @@ _LAYOUTS: dict[str, _Layouts] = {
 
 
 def _binary(op: Operation, operands: tuple[Shape, ...]) -> Shape:
-    """Elementwise operations of two operands: XLA lets scalars and dimensions of size 1 stand for larger ones."""
+    """Infer an elementwise operation of two operands: XLA lets scalars and dimensions of size 1 stand for larger
+    ones.
+    """
     opcode = op.instruction.opcode
     x, y = op.arrays()
     floats = all(ELEMENT_TYPES[s.dtype].kind == "float" for s in (x, y))
@@ -180,7 +182,7 @@ def _binary(op: Operation, operands: tuple[Shape, ...]) -> Shape:
 
 
 def _broadcast(op: Operation, operands: tuple[Shape, ...]) -> Shape:
-    """XLA takes the dimensions for the sizes of new leading ones."""
+    """Infer a broadcast: XLA takes the dimensions for the sizes of new leading ones."""
     x, sizes = op.array(0), op.get("dimensions", ())
     return ArrayShape(x.dtype, (*sizes, *x.dims))
 
@@ -220,7 +222,7 @@ def _map(op: Operation, operands: tuple[Shape, ...]) -> Shape:
 
 
 def _scan(op: Operation, operands: tuple[Shape, ...]) -> Shape:
-    """Carries as they are, stacked results with the dimension that is scanned."""
+    """Infer a scan: carries as they are, stacked results with the dimension that is scanned."""
     carries, (axis,) = op.get("num_carries"), op.get("dimensions")
     op.require(len(operands) > carries, "a scan with no inputs has no size")
     size = op.array(0).dims[axis]
@@ -238,7 +240,7 @@ def _scan(op: Operation, operands: tuple[Shape, ...]) -> Shape:
 
 
 def _scaled_dot(op: Operation, operands: tuple[Shape, ...]) -> Shape:
-    """XLA takes the first and the third operand for the factors."""
+    """Infer a scaled product: XLA takes the first and the third operand for the factors."""
     factors = _Inferring(op.instruction, (op.operands[0], op.operands[2]), op.computations)
     RULES["dot"](factors)
     return factors.inferred()

@@ -146,7 +146,7 @@ class _Reader:
         return tuple(patterns), False
 
     def attributes(self) -> tuple[tuple[str, str], ...]:
-        """``key=value, ...}``; the braces of values are counted."""
+        """Read ``key=value, ...}``; the braces of values are counted."""
         pairs = []
         while not self.accept("}"):
             m = re.compile(r"\s*,?\s*([A-Za-z_][\w\-]*)=", re.ASCII).match(self.text, self.pos)
@@ -217,5 +217,5 @@ def _written(i: Instruction, key: str) -> str:
 
 
 def _glob(value: str) -> str:
-    """``*`` stands for any text; brackets mean themselves."""
+    """Return the pattern of a glob: ``*`` stands for any text; brackets mean themselves."""
     return value.replace("[", "[[]")

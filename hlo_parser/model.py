@@ -111,7 +111,7 @@ class StackFrames:
     frames: tuple[StackFrame, ...] = ()
 
     def stack(self, frame_id: int) -> list[tuple[str, int, str]]:
-        """(file, line, function) from the innermost frame outwards; empty where the tables do not know the id."""
+        """Return (file, line, function) from the innermost frame outwards; empty if the tables do not know the id."""
         stack: list[tuple[str, int, str]] = []
         while 0 < frame_id <= len(self.frames) and len(stack) <= len(self.frames):
             frame = self.frames[frame_id - 1]
@@ -156,5 +156,7 @@ class Module:
         return self._index[name]
 
     def stack_frame(self, frame_id: int) -> list[tuple[str, int, str]]:
-        """(file, line, function) of a ``stack_frame_id``, innermost first; empty if the module does not know it."""
+        """Return (file, line, function) of a ``stack_frame_id``, innermost first; empty if the module does not
+        know it.
+        """
         return [] if self.stack_frames is None else self.stack_frames.stack(frame_id)

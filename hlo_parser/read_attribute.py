@@ -37,14 +37,14 @@ Reader = Callable[[Scanner], Any]
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Integers between commas, comments among them."""
+    """Read integers between commas, comments among them."""
     if "/" in text:
         text = _COMMENT.sub("", text)
     return tuple(map(int, text.split(","))) if text else ()
 
 
 def read_ints(s: Scanner) -> tuple[int, ...]:
-    """``{1,2}``."""
+    """Read ``{1,2}``."""
     m = s.match(_INTS)
     if m is None:
         s.expected("integers in braces, such as {0,1}")
@@ -52,7 +52,7 @@ def read_ints(s: Scanner) -> tuple[int, ...]:
 
 
 def read_list(s: Scanner, item: Reader, what: str, last_comma: bool = False) -> tuple[Any, ...]:
-    """``{item, item, ...}``; with ``last_comma`` XLA lets one stand behind the last item."""
+    """Read ``{item, item, ...}``; with ``last_comma`` XLA lets one stand behind the last item."""
     s.expect("{", f"to begin {what}")
     items = []
     if not s.accept("}"):
@@ -170,7 +170,7 @@ def read_dim_labels(s: Scanner) -> ConvDimensionNumbers:
 
 
 def read_iota(s: Scanner) -> IotaTiles | None:
-    """``[2,4]<=[4,2]T(1,0)``, if that comes next."""
+    """Read ``[2,4]<=[4,2]T(1,0)``, if that comes next."""
     pos = s.skip()
     if not (m := s.match(_IOTA)):
         return None
@@ -178,7 +178,7 @@ def read_iota(s: Scanner) -> IotaTiles | None:
 
 
 def read_order(s: Scanner) -> IotaTiles | tuple[int, ...]:
-    """``[4,2]T(1,0)``, or numbers listed: 0,2,1,3."""
+    """Read ``[4,2]T(1,0)``, or numbers listed: 0,2,1,3."""
     pos = s.skip()
     if m := s.match(_TRANSPOSED):
         reshape, permutation = _order(s, m[1], m[2], pos)
@@ -310,7 +310,7 @@ def read_computations(s: Scanner) -> tuple[str, ...]:
 
 
 def read_frontend_attributes(s: Scanner) -> FrozenDict[str, str | Verbatim]:
-    """``{key="text",other={verbatim}}``."""
+    """Read ``{key="text",other={verbatim}}``."""
 
     def one(s: Scanner) -> tuple[str, str | Verbatim]:
         key = s.key("key=value")
@@ -329,7 +329,7 @@ _METADATA = regex(
 
 
 def read_metadata(s: Scanner) -> FrozenDict[str, Any]:
-    """``{op_name="..." source_file="..." source_line=3}``."""
+    """Read ``{op_name="..." source_file="..." source_line=3}``."""
     s.expect("{", "to begin metadata")
     metadata: dict[str, Any] = {}
     text, pos = s.text, s.pos

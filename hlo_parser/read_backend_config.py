@@ -47,7 +47,7 @@ def read_backend_config(s: Scanner) -> BackendConfig | str:
 
 
 def _braces(s: Scanner) -> str:
-    """Text from ``{`` to the matching ``}``, strings skipped."""
+    """Read the text from ``{`` to the matching ``}``, strings skipped."""
     start = s.skip()
     if not s.at("{"):
         s.expected("a string or a dictionary in braces")

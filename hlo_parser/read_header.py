@@ -44,7 +44,7 @@ def _donor(s: Scanner) -> Donor:
 
 
 def read_donors(s: Scanner) -> tuple[Donor, ...]:
-    """``{(parameter, {index}), ...}``."""
+    """Read ``{(parameter, {index}), ...}``."""
     return read_list(s, _donor, "a list of buffer donors", last_comma=True)
 
 

@@ -60,7 +60,7 @@ def read_instruction(s: Scanner, names: dict[str, Instruction]) -> tuple[Instruc
 def read_right_side(
     s: Scanner, names: dict[str, Instruction], name: str, is_root: bool, nested: bool = False
 ) -> Instruction:
-    """``shape opcode(operands), attributes``; a nested instruction has no attributes."""
+    """Read ``shape opcode(operands), attributes``; a nested instruction has no attributes."""
     shape = _read_result_shape(s)
     m = s.match(_OPCODE)
     if m is None:

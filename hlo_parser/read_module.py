@@ -71,7 +71,7 @@ def _read_any(s: Scanner) -> Module:
 
 
 def _read_whole_module(s: Scanner) -> Module:
-    """What follows the word HloModule."""
+    """Read what follows the word HloModule."""
     name = s.name("the module's name")
     attributes: dict[str, Any] = {}
     places: dict[str, int] = {}
@@ -164,7 +164,7 @@ def _read_computation(s: Scanner, is_entry: bool) -> Computation:
 
 
 def _read_instructions(s: Scanner, owner: str) -> tuple[Instruction, ...]:
-    """``{ instruction ... }``; the last is the root where none is marked."""
+    """Read ``{ instruction ... }``; the last is the root if none is marked."""
     start = s.skip()
     s.expect("{", "to begin the instructions")
     names: dict[str, Instruction] = {}
@@ -212,7 +212,7 @@ class _Signature:
 
 
 def _read_signature(s: Scanner) -> _Signature:
-    """``name: shape, ...) -> shape``."""
+    """Read ``name: shape, ...) -> shape``."""
     parameters: list[tuple[Shape, int]] = []
     if not s.accept(")"):
         while True:

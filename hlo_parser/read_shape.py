@@ -32,7 +32,7 @@ _INDEX_LIMIT = 2**63
 
 
 def read_shape(s: Scanner) -> Shape:
-    """Any shape. Tuples are read with a stack of our own, so that no nesting exhausts Python's."""
+    """Read any shape. Tuples are read with a stack of our own, so that no nesting exhausts Python's."""
     open_tuples: list[list[Shape]] = []
     while True:
         shape: Shape | None
@@ -124,7 +124,7 @@ def _dimensions(s: Scanner, start: int, end: int) -> tuple[tuple[int, ...], tupl
 
 
 def read_layout(s: Scanner) -> Layout:
-    """``{minor_to_major:notes}``."""
+    """Read ``{minor_to_major:notes}``."""
     m = s.match(_MINOR_TO_MAJOR)
     if m is None:
         s.expected("a layout such as {1,0}")

@@ -24,5 +24,5 @@ class _Later:
 
 
 def regex(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """As ``re.compile``; what is wrong with ``pattern`` is found when it is first used."""
+    """Return a pattern as ``re.compile`` does; what is wrong with ``pattern`` is found when it is first used."""
     return cast("re.Pattern[str]", _Later(pattern, flags))

@@ -118,7 +118,7 @@ def read_replica_groups(s: Scanner) -> ReplicaGroups | Verbatim:
 
 
 def _mesh_axes(s: Scanner) -> MeshAxes:
-    """What follows ``mesh[``."""
+    """Read what follows ``mesh[``."""
     at = s.pos
     mesh: list[tuple[str, int]] = []
     while not s.accept("]"):

@@ -13,7 +13,7 @@ from .values import FrozenDict, Verbatim
 
 
 def fresh_name(wanted: str, taken: Container[str]) -> str:
-    """``wanted``, or with the first free number behind it."""
+    """Return ``wanted``, or with the first free number behind it."""
     if wanted not in taken:
         return wanted
     n = 1
@@ -96,7 +96,7 @@ def replace_instruction(c: Computation, old: str, new: Iterable[Instruction]) ->
 
 
 def remove_dead(c: Computation) -> Computation:
-    """Without instructions that the root does not need. Parameters and operations with side effects stay."""
+    """Remove instructions that the root does not need. Parameters and operations with side effects stay."""
     keep = ancestors(
         c, [i.name for i in c if i.is_root or i.opcode in _LASTING or i.attributes.get("custom_call_has_side_effect")]
     )
@@ -124,7 +124,7 @@ def clone(module: Module, name: str, new_name: str | None = None) -> tuple[Modul
 
 
 def remove_unused_computations(module: Module) -> Module:
-    """Without computations that the entry does not call, directly or not."""
+    """Remove computations that the entry does not call, directly or not."""
     keep: set[str] = set()
     left = [module.entry.name]
     while left:

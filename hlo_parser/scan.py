@@ -157,7 +157,7 @@ class Scanner:
         return m[1] if m is not None else self.expected(what)
 
     def key(self, what: str) -> str:
-        """``key=``."""
+        """Read ``key=``."""
         m = self.match(_KEY)
         return m[1] if m is not None else self.expected(what)
 

@@ -37,7 +37,7 @@ class Unknown:
 
 
 def unknown(module: Module) -> list[Unknown]:
-    """Everything a newer XLA wrote that this library does not know; it prints again as it was read."""
+    """Return everything a newer XLA wrote that this library does not know; it prints again as it was read."""
     unknowns = [_attribute(key, "", "") for key in module.attributes if key not in NOTATIONS]
     for c in module.computations:
         for i in c:

@@ -13,7 +13,7 @@ from .write_literal import write_literal
 
 
 def write_attribute(key: str, value: Any) -> str:
-    """``key=value``. Raises TypeError for a key without a notation whose value is not Verbatim."""
+    """Return ``key=value``. Raise TypeError for a key without a notation whose value is not Verbatim."""
     if isinstance(value, Verbatim):
         return f"{key}={value.text}"
     notation = NOTATIONS.get(key)
@@ -23,7 +23,7 @@ def write_attribute(key: str, value: Any) -> str:
 
 
 def write_operands(i: Instruction) -> str:
-    """What stands between the parentheses behind the opcode."""
+    """Return what stands between the parentheses behind the opcode."""
     if i.opcode == "parameter":
         return str(i.parameter_number)
     if i.opcode == "constant" and i.literal is not None:

@@ -67,7 +67,7 @@ class HloFunction:
         return _plan(self.program, self.stitched, device, options)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """With ``mode="async"``: waits until it is stitched; whether it is."""
+        """Wait with ``mode="async"`` until it is stitched, and return whether it is."""
         return bool(self.stitched.wait(timeout))
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ def stitch_hlo(
 
 @contextmanager
 def _looking_at(program: HloProgram) -> Iterator[None]:
-    """Have the types that the program needs, and XLA compile it where it can do no harm."""
+    """Have the types that the program needs, and let XLA compile it where it can do no harm."""
     token = ONLY_LOOKED_AT.set(True)
     try:
         with program.types():

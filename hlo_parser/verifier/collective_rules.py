@@ -115,7 +115,7 @@ def _all_gather_done(op: Operation) -> None:
 
 
 def _scaled(op: Operation, out: Shape, grows: bool) -> None:
-    """All-gather and reduce-scatter: one dimension changes by the number of devices in a group."""
+    """Check all-gather and reduce-scatter: one dimension changes by the number of devices in a group."""
     size = _check_groups(op, False)
     axes = op.get("dimensions")
     op.require(len(axes) == 1, f"dimensions {axes} must name one")
@@ -202,7 +202,7 @@ def _recv_done(op: Operation) -> None:
 
 
 def check_operand_aliases(op: Operation) -> None:
-    """``output_to_operand_aliasing``: parts of the result that share an operand's memory."""
+    """Check ``output_to_operand_aliasing``: parts of the result that share an operand's memory."""
     for alias in op.get("output_to_operand_aliasing", ()):
         operand = op.operands[alias.parameter] if 0 <= alias.parameter < len(op.operands) else None
         source = part(operand, alias.parameter_index) if operand is not None else None

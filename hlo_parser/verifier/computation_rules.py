@@ -74,7 +74,7 @@ def _scalars(shapes: tuple[ArrayShape, ...]) -> tuple[ArrayShape, ...]:
 
 
 def _check_reducer(op: Operation, c: Computation, values: tuple[ArrayShape, ...]) -> None:
-    """A computation of accumulators and values, all scalars, to accumulators."""
+    """Check a computation of accumulators and values, all scalars, to accumulators."""
     scalars = _scalars(values)
     _check_call(op, c, scalars + scalars, scalars[0] if len(scalars) == 1 else TupleShape(scalars))
 

@@ -188,7 +188,7 @@ def _check_index_type(op: Operation, indices: ArrayShape) -> None:
 
 
 def _check_mapping(op: Operation, key: str, x: ArrayShape, indices: ArrayShape, vector: int) -> None:
-    """Which dimension each component of an index is for."""
+    """Check which dimension each component of an index is for."""
     components = indices.dims[vector] if vector < indices.rank else 1
     mapped = op.get(key)
     op.check_axes(mapped, x.rank, key)
@@ -198,7 +198,7 @@ def _check_mapping(op: Operation, key: str, x: ArrayShape, indices: ArrayShape, 
 def _check_batching(
     op: Operation, x: ArrayShape, indices: ArrayShape, mine: tuple[int, ...], theirs: tuple[int, ...], vector: int
 ) -> None:
-    """Dimensions that operand and indices share."""
+    """Check the dimensions that operand and indices share."""
     op.require(len(mine) == len(theirs), f"batching dimensions {mine} and {theirs} differ in number")
     op.check_axes(theirs, indices.rank, "batching dimensions of the indices")
     op.require(vector not in theirs, f"index_vector_dim {vector} cannot be a batching dimension")

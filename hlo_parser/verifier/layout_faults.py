@@ -10,7 +10,7 @@ from .fault import Fault
 
 
 def layout_faults(module: Module) -> Iterator[Fault]:
-    """Faults of a scheduled module, in which XLA has chosen all layouts; before that they mean nothing yet."""
+    """Yield faults of a scheduled module, in which XLA has chosen all layouts; before that they mean nothing yet."""
     if module.attributes.get("is_scheduled") is not True:
         return
     for c in module.computations:

@@ -14,7 +14,7 @@ from .rules import parameters, result
 
 
 def module_faults(module: Module) -> Iterator[Fault]:
-    """Faults of the header's attributes."""
+    """Yield faults of the header's attributes."""
     name = module.entry.name
     layout = module.attributes.get("entry_computation_layout")
     if isinstance(layout, EntryLayout):

@@ -19,7 +19,7 @@ WHOLES = {part: whole for whole, part in _PARTS.items()}
 
 
 def check_kind(op: Operation, dtype: str) -> None:
-    """Whether an elementwise operation takes numbers of the type."""
+    """Check whether an elementwise operation takes numbers of the type."""
     opcode, kind = op.instruction.opcode, ELEMENT_TYPES[dtype].kind
     if opcode in _INTEGER_OR_PRED:
         op.require(kind in ("int", "pred"), f"{opcode} takes integers or pred, not {dtype}")
@@ -70,7 +70,7 @@ def _binary(op: Operation) -> None:
 
 
 def _check_comparison(op: Operation, dtype: str) -> None:
-    """The type of a comparison is one of its operands' kind."""
+    """Check that the type of a comparison is one of its operands' kind."""
     kind = ELEMENT_TYPES[dtype].kind
     signed = "SIGNED" if dtype.startswith("s") else "UNSIGNED"
     takes = {"float": ("FLOAT", "TOTALORDER"), "complex": ("FLOAT",), "pred": ("UNSIGNED",), "int": (signed,)}[kind]
@@ -113,8 +113,9 @@ def _dot(op: Operation) -> None:
 
 @rule("ragged-dot")
 def _ragged_dot(op: Operation) -> None:
-    """Rows of the first operand in groups, each with its own part of the second: [m,k] x [g,k,n], [m,k] x [k,n] with k
-    in groups, or batches in groups."""
+    """Check rows of the first operand in groups, each with its own part of the second: [m,k] x [g,k,n], [m,k] x [k,n]
+    with k in groups, or batches in groups.
+    """
     x, y, sizes = op.arrays()
     ragged, grouped = op.get("lhs_ragged_dims", ()), op.get("rhs_group_dims", ())
     contracted = op.get("lhs_contracting_dims", ()), op.get("rhs_contracting_dims", ())

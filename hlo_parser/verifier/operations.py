@@ -20,7 +20,7 @@ REGISTERED = (computation_rules, data_rules, numeric_rules)
 
 
 def operation_faults(module: Module) -> list[Fault]:
-    """Faults of operands, attributes and shapes, of a module whose names resolve."""
+    """Return faults of operands, attributes and shapes, of a module whose names resolve."""
     faults: list[Fault] = []
     computations = {c.name: c for c in module.computations}
     for c in module.computations:

@@ -59,7 +59,7 @@ class Operation:
         return self.computations[self.get(key)]
 
     def array(self, n: int) -> ArrayShape:
-        """Operand ``n``, which must be an array."""
+        """Return operand ``n``, which must be an array."""
         shape = self.operands[n]
         return shape if isinstance(shape, ArrayShape) else self.fail(f"operand {n} must be an array, not {shape}")
 
@@ -82,11 +82,11 @@ class Operation:
         self.require(self.result == expected, f"the result should be {expected}, not {self.result}")
 
     def expect_dims(self, dims: tuple[int, ...], dtype: str | None = None) -> None:
-        """The result must be an array of these dimensions, and of this type where one is given."""
+        """Require the result to be an array of these dimensions, and of this type if one is given."""
         self.expect_result(ArrayShape(dtype or self.array_result.dtype, dims))
 
     def expect_results(self, shapes: tuple[Shape, ...]) -> None:
-        """One result as itself, several as a tuple."""
+        """Require one result as itself, several as a tuple."""
         self.expect_result(shapes[0] if len(shapes) == 1 else TupleShape(shapes))
 
     def check_axes(self, axes: tuple[int, ...], rank: int, what: str) -> None:

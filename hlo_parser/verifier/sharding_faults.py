@@ -7,7 +7,7 @@ from ..shapes import ArrayShape, Shape, TupleShape
 
 
 def sharding_fault(sharding: Sharding, shape: Shape, devices: int) -> str:
-    """What is wrong, or "". ``devices`` is how many there are, 1 where the module does not say."""
+    """Return what is wrong, or "". ``devices`` is how many there are, 1 if the module does not say."""
     if sharding.kind == "tuple":
         leaves = _leaves(shape)
         if shape == TupleShape(()) and not sharding.elements:

@@ -12,7 +12,7 @@ from .fault import Fault
 
 
 def structure_faults(module: Module) -> list[Fault]:
-    """Faults in names, roots, parameters, order and calls."""
+    """Return faults in names, roots, parameters, order and calls."""
     repeated = _repeated(c.name for c in module.computations)
     faults = [Fault(f"{n} computations are named %{name}") for name, n in repeated]
     if sum(c.is_entry for c in module.computations) > 1:

@@ -55,7 +55,7 @@ def rows_of(dims: Sequence[int], row_dims: Sequence[int]) -> Binding:
 
 
 def _tidy(factors: Sequence[Factor]) -> Dim:
-    """Factors of size 1 dropped and neighbours that are one put together, so that equal bindings compare equal."""
+    """Drop factors of size 1, and join neighbours that are one, so that equal bindings compare equal."""
     tidy: list[Factor] = []
     for f in factors:
         if f.size == 1:
@@ -171,7 +171,7 @@ def _moved_inside(binding: Binding, dims: Sequence[int], others: Sequence[int]) 
 
 
 def _moved_dims(graph: Graph, node: Node, k: int) -> tuple[int, ...]:
-    """For operations that keep the rank: 1 for each dimension along which elements move, else 0."""
+    """Return, for operations that keep the rank, 1 for each dimension along which elements move, else 0."""
     a, rank = node.attributes, len(node.tensor.dims)
     match node.op:
         case "slice":
@@ -299,7 +299,7 @@ def _sorted_inside(graph: Graph, node: Node, binding: Binding) -> Binding | None
 
 
 def _product_dims(graph: Graph, node: Node, k: int) -> tuple[int | None, ...]:
-    """For each dimension of operand ``k`` of a ``dot`` the result's dimension that it is; ``None`` where it is
+    """Return, for each dimension of operand ``k`` of a ``dot``, the result's dimension that it is; ``None`` if it is
     contracted.
     """
     a = node.attributes

@@ -60,7 +60,7 @@ def contracted_order(graph: Graph, head: Sequence[int]) -> Iterator[int]:
 
 
 def _before(graph: Graph) -> list[int]:
-    """What comes before each node: nodes stand behind what they read."""
+    """Return what comes before each node: nodes stand behind what they read."""
     reached: list[int] = []
     for node in graph.nodes:
         before = 0
@@ -172,14 +172,14 @@ class Reach:
         return members_of(self._after[self._head[i]])
 
     def all_before(self, group: Collection[int]) -> int:
-        """What comes before some node of a group, as a bitset."""
+        """Return what comes before some node of a group, as a bitset."""
         before = 0
         for h in {self._head[i] for i in group}:
             before |= self._before[h]
         return before
 
     def all_after(self, group: Collection[int]) -> int:
-        """What comes after some node of a group, as a bitset."""
+        """Return what comes after some node of a group, as a bitset."""
         after = 0
         for h in {self._head[i] for i in group}:
             after |= self._after[h]
@@ -199,7 +199,7 @@ class Reach:
         return not self.all_before(group) & self.all_after(group) & ~mask
 
     def convex_part(self, members: Collection[int]) -> set[int]:
-        """``members`` less what makes them depend on themselves through an outside node."""
+        """Return ``members`` less what makes them depend on themselves through an outside node."""
         inside = set(members)
         while True:
             mask = bits(inside)

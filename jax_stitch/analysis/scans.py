@@ -20,8 +20,8 @@ XLA_SHORT = 16
 
 
 def directions(graph: Graph, nodes: Collection[int]) -> dict[int, frozenset[bool]]:
-    """For each of ``nodes`` (results of reductions have none) the ways in which the lanes have to go to compute it:
-    backward or not.
+    """Return, for each of ``nodes`` (results of reductions have none), the ways in which the lanes have to go to
+    compute it: backward or not.
     """
     by_node: dict[int, frozenset[bool]] = {}
     for i in sorted(nodes):
@@ -54,7 +54,7 @@ def misplaced(graph: Graph, nodes: Collection[int], by_place: Iterable[int]) -> 
 
 
 def further_kernels(graph: Graph, nodes: Iterable[int]) -> int:
-    """XLA's kernels for the scans among ``nodes`` beyond the one each stands in."""
+    """Return XLA's kernels for the scans among ``nodes`` beyond the one each stands in."""
     further = 0
     for i in scans(graph).intersection(nodes):
         scan = scan_of(graph, graph[i])

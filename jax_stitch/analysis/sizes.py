@@ -8,7 +8,7 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 
 
 def node_bytes(node: Node) -> int:
-    """Size of a value in bytes."""
+    """Return the size of a value in bytes."""
     if isinstance(node.type, TensorType):
         return _array_bytes(node.type)
     return sum(_array_bytes(e) for e in getattr(node.type, "elements", ()) if isinstance(e, TensorType))

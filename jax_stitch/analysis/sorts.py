@@ -31,7 +31,7 @@ def offsets(graph: Graph, node: Node, rows: int) -> tuple[tuple[int, ...], int]:
 
 
 def shared_bytes(graph: Graph, nodes: Iterable[int]) -> int:
-    """Shared memory that a block needs for the sorts among ``nodes``, one row at a time."""
+    """Return the shared memory that a block needs for the sorts among ``nodes``, one row at a time."""
     return sum(offsets(graph, graph[i], 1)[1] for i in nodes if graph[i].op == "sort")
 
 

@@ -44,7 +44,7 @@ LIBRARY = {
 
 
 def library_word(node: Node) -> str:
-    """What a node of ``LIBRARY`` is."""
+    """Return the word for a node of ``LIBRARY``."""
     if node.op in ("reduce-window", "select-and-scatter"):
         elements = prod(w.size for w in node.attributes["window"].dims)
         if elements > MOST_IN_WINDOW:
@@ -164,7 +164,9 @@ def _reduce_reason(graph: Graph, node: Node) -> str | None:
 
 
 def _not_scalar(computation: Graph) -> str | None:
-    """What a computation of scalars has that no kernel computes: an operation, or one of a type that kernels lack."""
+    """Return what a computation of scalars has that no kernel computes: an operation, or one of a type that
+    kernels lack.
+    """
     for inner in computation.nodes:
         if isinstance(inner.type, TensorType) and inner.tensor.dtype not in DTYPES:
             return f"{inner.op} of element type {inner.tensor.dtype}"

@@ -18,7 +18,7 @@ def steps_of(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def step_count(graph: Graph, i: int) -> int:
-    """Steps of one element of a reduction or product."""
+    """Return the number of terms of one element of a reduction or product."""
     return prod(steps_of(graph, graph[i]))
 
 

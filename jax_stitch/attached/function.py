@@ -27,7 +27,7 @@ class Function(Struct, frozen=True):
     """Whether its blocks wait for each other: then the driver starts all of them or raises."""
 
     def launch(self, pointers: Sequence[int]) -> None:
-        """On CuPy's current stream; returns before it is done."""
+        """Launch on CuPy's current stream; return before it is done."""
         arguments = tuple(np.uint64(pointer) for pointer in pointers)
         grid, block = (self.grid, 1, 1), (self.block, 1, 1)
         more = {"enable_cooperative_groups": True} if self.waits else {}

@@ -17,7 +17,7 @@ class Captured(Protocol):
 
     @property
     def device(self) -> Device:
-        """That it was compiled for."""
+        """Return the device that it was compiled for."""
 
     @property
     def text(self) -> str:
@@ -25,7 +25,7 @@ class Captured(Protocol):
 
     @property
     def homes(self) -> Mapping[int, int]:
-        """By number of a donated parameter: the result that takes its memory."""
+        """Return, by number of a donated parameter, the result that takes its memory."""
 
     @property
     def callbacks(self) -> Sequence[Any]:

@@ -65,8 +65,8 @@ at_hand: ContextVar[Executable | None] = ContextVar("jax_stitch_compiled", defau
 
 
 def executable_of(traced: jax.stages.Traced, seconds: float) -> Executable | None:
-    """What JAX has compiled of a function that it has traced and called since; ``None`` if that is not at hand, or is
-    another program than a stitched function would be captured as.
+    """Return what JAX has compiled of a function that it has traced and called since; ``None`` if that is not at hand,
+    or is another program than a stitched function would be captured as.
     """
     if traced.jaxpr.effects or not _computes_all(traced.jaxpr):
         return None

@@ -11,7 +11,7 @@ from jax_stitch.util.python_targets import GPU_TARGET
 
 
 def with_described_calls(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
-    """``jaxpr`` with each call of a Python function as the call into XLA that JAX makes of it for a GPU.
+    """Return ``jaxpr`` with each call of a Python function as the call into XLA that JAX makes of it for a GPU.
 
     The program is compiled and looked at, but never runs.
     """

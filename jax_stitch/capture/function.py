@@ -101,7 +101,7 @@ class Capture:
 
     @functools.cached_property
     def homes(self) -> Mapping[int, int]:
-        """By number of a donated parameter: the result that takes its memory (see ``Program``)."""
+        """Return, by number of a donated parameter, the result that takes its memory (see ``Program``)."""
         return self._program.homes if self._program is not None and self.donated else {}
 
     @property
@@ -127,8 +127,9 @@ class Capture:
 
     @functools.cached_property
     def default_text(self) -> str:
-        """HLO text from XLA's default compilation: what ``jax.jit`` would run. Compiled when first asked for, unless it
-        is known."""
+        """Return the HLO text of XLA's default compilation: what ``jax.jit`` would run. It is compiled when first asked
+        for, unless it is known.
+        """
         if self.given is not None and self.given.default_text is not None:
             return self.given.default_text
         if self.compiled is not None:
@@ -139,7 +140,7 @@ class Capture:
 
     @property
     def whole_parameters(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """``parameters``, of all devices together."""
+        """Return ``parameters``, of all devices together."""
         return tuple(physical_aval(aval) for aval in (*map(abstract, self.constants), *self.in_avals))
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
@@ -152,7 +153,7 @@ class Capture:
         return [*self.constants, *(to_physical(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True))]
 
     def unflatten(self, results: Sequence[Any]) -> Any:
-        """What the function returns, from the entry's results; works on tracers."""
+        """Return what the function returns, from the entry's results; works on tracers."""
         leaves = [from_physical(result, aval) for result, aval in zip(results, self.out_avals, strict=True)]
         return jax.tree.unflatten(self.out_tree, leaves)
 

@@ -28,7 +28,7 @@ class Given:
     default_text: str | None = field(default=None, repr=False)
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        """What ``main`` returns."""
+        """Return what ``main`` returns."""
         return _given_p.bind(*arrays, given=self)
 
 

@@ -60,7 +60,7 @@ time goes into that."""
 
 
 def analysis_options(device: Device) -> tuple[Options, ...]:
-    """Compiler options for the HLO that is planned on: what to try in order.
+    """Return compiler options for the HLO that is planned on: what to try in order.
 
     Products stay in Triton's fusions where XLA puts them there: these show their ``dot``, and which elementwise
     operations XLA runs inside a product, where the planner had better leave them. Where XLA finds no tiles for one,
@@ -75,7 +75,8 @@ def analysis_options(device: Device) -> tuple[Options, ...]:
 
 
 def default_options(device: Device) -> tuple[Options, ...]:
-    """Compiler options for what ``jax.jit`` would run: XLA's own; then, for a GPU, those without products by Triton.
+    """Return compiler options for what ``jax.jit`` would run: XLA's own; then, for a GPU, those without products by
+    Triton.
 
     With no GPU at hand XLA cannot try out tile sizes, and for some small odd products it finds none that Triton takes.
     On a real GPU, where it measures, these go to cuBLAS: as they do without Triton.

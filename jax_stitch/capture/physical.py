@@ -53,7 +53,9 @@ def from_physical(array: Any, aval: jax.ShapeDtypeStruct) -> Any:
 
 
 def _implementation(aval: jax.ShapeDtypeStruct) -> Any:
-    """What ``wrap_key_data`` calls the generator of a key type. Only keys can be asked, so a traced one is."""
+    """Return the name by which ``wrap_key_data`` knows the generator of a key type. Only keys can be asked, so a traced
+    one is.
+    """
     implementations: list[Any] = []
     jax.eval_shape(lambda key: implementations.append(jax.random.key_impl(key)), aval)
     return implementations[0]

@@ -65,11 +65,11 @@ class Partitioning:
         return Placement(devices, arguments, results)
 
     def argument_parts(self, avals: Sequence[jax.ShapeDtypeStruct]) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Types of one device's parts of arguments of these types."""
+        """Return the types of one device's parts of arguments of these types."""
         return self._parts(avals, self.arguments)
 
     def result_parts(self, avals: Sequence[jax.ShapeDtypeStruct]) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Types of one device's parts of results of these types."""
+        """Return the types of one device's parts of results of these types."""
         return self._parts(avals, self.results)
 
     def _parts(
@@ -123,7 +123,7 @@ def _meshes(shardings: Iterable[Sharding | None]) -> Iterator[Mesh]:
 
 
 def _spec(sharding: Sharding, mesh: Mesh, aval: jax.ShapeDtypeStruct) -> PartitionSpec | None:
-    """What splits an array over a mesh as a sharding does, if something does."""
+    """Return what splits an array over a mesh as a sharding does, if something does."""
     rank = len(aval.shape)
     if sharding.is_fully_replicated:
         return PartitionSpec()

@@ -63,7 +63,7 @@ class Program:
     def partitioned_text(
         self, attempts: Sequence[Mapping[str, Option]], placement: Placement
     ) -> tuple[str, Partitioning]:
-        """``first_text`` of each device's part of a program lowered for several, and how the program is split.
+        """Return ``first_text`` of each device's part of a program lowered for several, and how the program is split.
 
         For devices that are only described, ``placement`` must say all of that.
         """
@@ -85,7 +85,7 @@ class Program:
             raise CaptureError(f"XLA failed to compile for {self.device.name}: {error}") from error
 
     def default_text(self) -> str:
-        """Optimized HLO text as ``jax.jit`` would have it compiled. Raises ``CaptureError``."""
+        """Return the optimized HLO text as ``jax.jit`` would have it compiled. Raise ``CaptureError``."""
         return self.first_text(default_options(self.device))
 
     def first_text(self, attempts: Sequence[Mapping[str, Option]]) -> str:
@@ -106,12 +106,14 @@ class Program:
 
     @property
     def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Types of what the entry returns."""
+        """Return the types of what the entry returns."""
         return tuple(jax.ShapeDtypeStruct(r.shape, r.dtype) for r in jax.tree.leaves(self._lowered.out_info))
 
     @property
     def homes(self) -> Mapping[int, int]:
-        """By number of a donated parameter: the result that takes its memory. One that fits no result is in none."""
+        """Return, by number of a donated parameter, the result that takes its memory. One that fits no result is
+        in none.
+        """
         (main,) = (f for f in _module(self._lowered).body.operations if str(f.attributes["sym_name"]) == '"main"')
         given = [k for k, type_ in enumerate(main.type.inputs) if not is_token(type_)]
         tokens = sum(map(is_token, main.type.results))
@@ -165,7 +167,7 @@ def _lowered(traced: jax.stages.Traced, device: Device, placement: Placement | N
 
 
 def compile_for(bytecode: bytes, device: Device, options: Mapping[str, Option] | None = None) -> str:
-    """Optimized HLO text of a StableHLO module (see ``Program.bytecode``) for a GPU that is only described.
+    """Return the optimized HLO text of a StableHLO module (see ``Program.bytecode``) for a GPU that is only described.
 
     Raises ``CudaPluginMissing`` or ``CaptureError``.
     """
@@ -180,7 +182,9 @@ def is_token(type_: Any) -> bool:
 
 
 def first_of(attempts: Sequence[Mapping[str, Option]], compile_with: Callable[[Mapping[str, Option]], _T]) -> _T:
-    """What compiling gives under the first options that XLA can compile with; its error under the last if with none."""
+    """Return what compiling gives under the first options that XLA can compile with; raise its error under the last if
+    with none.
+    """
     *first, last = attempts
     for options in first:
         with contextlib.suppress(CaptureError):
@@ -189,7 +193,7 @@ def first_of(attempts: Sequence[Mapping[str, Option]], compile_with: Callable[[M
 
 
 def _shardings(placement: Placement | None) -> dict[str, Any]:
-    """Options of ``jax.jit``."""
+    """Return the shardings as options of ``jax.jit``."""
     if placement is None:
         return {}
     options: dict[str, Any] = {"in_shardings": placement.arguments}

@@ -114,7 +114,7 @@ def _read_only(computation: Computation, unread: Callable[[Instruction], Sequenc
 
 
 def _computation(module: Module, computation: Computation) -> Traffic:
-    """Of one run of a computation whose instructions are launched one by one."""
+    """Return the traffic of one run of a computation whose instructions are launched one by one."""
     return _sum(_instruction(module, computation, instruction) for instruction in computation.instructions)
 
 

@@ -20,7 +20,8 @@ class _Scalar(Struct, frozen=True):
 
 
 def trip_count(module: Module, computation: Computation, loop: Instruction) -> int | None:
-    """Trips of a ``while`` of ``computation``, as XLA noted them or as its counter shows; None if that is not known.
+    """Return the trips of a ``while`` of ``computation``, as XLA noted them or as its counter shows; None if that is
+    not known.
 
     A counter is a carried integer that starts at a constant, grows by a constant and is compared with a constant.
     """
@@ -60,7 +61,7 @@ def _comparison(module: Module, condition: Computation) -> tuple[Instruction | N
 def _scalar(
     module: Module, computation: Computation, name: str | None, bound: Mapping[int, _Scalar | None]
 ) -> _Scalar | None:
-    """What is known of a scalar; ``bound`` holds what is known of a fused computation's parameters."""
+    """Return what is known of a scalar; ``bound`` holds what is known of a fused computation's parameters."""
     if name is None:
         return None
     instruction = computation[name]

@@ -23,7 +23,7 @@ from jax_stitch.jax_names import get_topology_desc, ir, lapack_functions, mlir, 
 
 
 def answer(header: dict[str, Any], program: bytes) -> tuple[dict[str, Any], bytes]:
-    """Reply to a compilation request.
+    """Answer a compilation request.
 
     A request's header is {"target_config", "options": [[name, value], ...]}, its payload MLIR bytecode of a StableHLO
     module; without a target_config it is compiled for the CPU. The reply is {"ok": true} with the optimized HLO text,

@@ -75,7 +75,7 @@ class BufferTraffic:
     """Sectors that a block reads again, by the binary logarithm of how many others it has brought in meanwhile."""
 
     def read_again(self, sectors: int) -> int:
-        """Sectors that a block reads again after it has brought in more than ``sectors`` others."""
+        """Return the sectors that a block reads again after it has brought in more than ``sectors`` others."""
         return sum(count for k, count in enumerate(self.again) if 1 << k >= sectors)
 
 
@@ -103,17 +103,17 @@ class Findings:
 
     @property
     def bytes_by_warps(self) -> int:
-        """Of all sectors of all accesses of warps."""
+        """Return the bytes of all sectors of all accesses of warps."""
         return SECTOR * sum(t.read_by_warps + t.written_by_warps for t in self.traffic)
 
     @property
     def bytes_by_blocks(self) -> int:
-        """Of the sectors each block touches."""
+        """Return the bytes of the sectors each block touches."""
         return SECTOR * sum(t.read_by_blocks + t.written_by_blocks for t in self.traffic)
 
     @property
     def bytes_moved(self) -> int:
-        """Of the sectors that are touched, once in each phase."""
+        """Return the bytes of the sectors that are touched, once in each phase."""
         return SECTOR * sum(t.read + t.written for t in self.traffic)
 
     def __str__(self) -> str:

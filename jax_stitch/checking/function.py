@@ -38,7 +38,7 @@ class CheckedFunction:
 
     @property
     def bytes_moved(self) -> int:
-        """By its kernels; what XLA's own operations between them move is not in it."""
+        """Return the bytes that its kernels move; what XLA's own operations between them move is not in it."""
         return sum(f.bytes_moved for f in self.launches)
 
     def __str__(self) -> str:

@@ -142,7 +142,7 @@ def compile_checked(source: KernelSource) -> CheckedKernel:
 
 
 def _entry(source: KernelSource) -> str:
-    """What calls the kernel on an array of pointers, and shows the checker where blocks meet."""
+    """Return the function that calls the kernel on an array of pointers, and shows the checker where blocks meet."""
     written = (*source.outputs, *source.scratch)
     types = [f"const {STORAGE[t.dtype]}*" for t in source.inputs] + [f"{STORAGE[t.dtype]}*" for t in written]
     arguments = ", ".join(f"static_cast<{t}>(buffers[{k}])" for k, t in enumerate(types))

@@ -103,8 +103,9 @@ class Child:
             raise
 
     def stop(self, patience: float) -> None:
-        """Has the process end, orderly if it does within ``patience`` seconds. Whoever asks it meanwhile is told that
-        it died."""
+        """End the process, orderly if it ends within ``patience`` seconds. Whoever asks it meanwhile is told that
+        it died.
+        """
         self._signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
@@ -117,7 +118,9 @@ class Child:
         self.abandon()
 
     def _signal(self, number: int) -> None:
-        """To it and to what it has started, which holds its pipes: a reply would be waited for as long as that runs."""
+        """Signal it and what it has started, which holds its pipes: a reply would be waited for as long as that
+        runs.
+        """
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -197,7 +200,7 @@ class Keeper:
                 self.child = None
 
     def after_fork(self) -> None:
-        """A forked process shares its parent's pipes and perhaps a lock that nobody will release: it starts over."""
+        """Start over in a forked process: it shares its parent's pipes, and perhaps a lock that nobody will release."""
         self.lock = threading.Lock()
         if self.child is not None:
             self.child.abandon()
@@ -205,7 +208,7 @@ class Keeper:
 
 
 def serve(answer: Callable[[dict[str, Any], bytes], Message], idle: float | None = None) -> None:
-    """What a child does: answers requests on its standard streams until they end, or none has come for ``idle`` s.
+    """Answer requests on a child's standard streams until they end, or none has come for ``idle`` s.
 
     Whatever else this process prints goes to its standard error. ``answer`` must not raise; it may ``tell_parent``.
     """

@@ -99,7 +99,9 @@ def make(specs: Sequence[str], maker: str | None) -> tuple[Any, ...]:
 
 
 def argument(spec: str) -> Any:
-    """``"f32[8192,1024]"`` as a ``jax.ShapeDtypeStruct``, ``"key"`` as a PRNG key, ``"0.5"`` or ``"3"`` as a number."""
+    """Return ``"f32[8192,1024]"`` as a ``jax.ShapeDtypeStruct``, ``"key"`` as a PRNG key, ``"0.5"`` or ``"3"`` as a
+    number.
+    """
     if spec == "key":
         return jax.random.key(0)
     for number in (int, float):
@@ -125,12 +127,12 @@ _FORMS = "write dtype[sizes] as in f32[8192,1024] or float32[8192,1024], a numbe
 
 
 def _element(name: str) -> str:
-    """HLO's name of an element type, which may be called as in NumPy."""
+    """Return HLO's name of an element type, which may be called as in NumPy."""
     return _NUMPY_NAMES.get(name) or _OTHER_NAMES.get(name) or name
 
 
 def _meant(spec: str) -> str:
-    """What an argument that cannot be read may have been meant to be."""
+    """Return what an argument that cannot be read may have been meant to be."""
     if "]," in spec:
         return "; between arguments there are spaces: " + spec.replace("],", "] ")
     if _element(spec) in ELEMENT_TYPES:
@@ -142,7 +144,7 @@ def _meant(spec: str) -> str:
 
 
 def check_call(function: Callable[..., Any], args: Sequence[Any], name: str) -> None:
-    """``UsageError`` where a function does not take so many arguments."""
+    """Raise ``UsageError`` if a function does not take so many arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # Built in: the call itself will tell.
@@ -161,7 +163,7 @@ def _plain(signature: inspect.Signature) -> str:
 
 
 def values(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arrays in place of shapes: normally distributed floats, small non-negative integers, fair booleans.
+    """Return arrays in place of shapes: normally distributed floats, small non-negative integers, fair booleans.
 
     The same each time.
     """

@@ -26,7 +26,7 @@ _ALL_OF_IT = "--traceback shows all of it"
 
 
 def explained(error: BaseException) -> tuple[list[str], int]:
-    """At most three lines, and the exit status."""
+    """Return at most three lines, and the exit status."""
     if isinstance(error, (UserError, MissingName)):
         return _short(str(error)), FAILED if isinstance(error, UnstitchableError) else WRONG_USE
     if isinstance(error, CaptureError):

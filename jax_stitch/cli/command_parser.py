@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def add_argument(self, *names: Any, **kwargs: Any) -> argparse.Action:
-        """As in ``argparse``; the names of options are kept for suggestions."""
+        """Add an argument as in ``argparse``; the names of options are kept for suggestions."""
         self.options += [name for name in names if name.startswith("-")]
         return super().add_argument(*names, **kwargs)
 

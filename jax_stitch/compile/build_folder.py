@@ -29,8 +29,9 @@ _YOUNG = 60.0
 
 @contextmanager
 def build_folder() -> Iterator[Path]:
-    """A new folder that nobody else can write to, among the temporary files or, where others could take its place
-    there, in the cache folder. Raises ``OSError``."""
+    """Make a new folder that nobody else can write to, among the temporary files or, if others could take its place
+    there, in the cache folder. Raise ``OSError``.
+    """
     parent = parents()[0]
     _sweep_once(parent)
     path = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=parent))

@@ -7,7 +7,7 @@ from jax_stitch.devices import Device
 
 
 def compilers(device: Device) -> dict[str, object]:
-    """As JSON values."""
+    """Return the compilers as JSON values."""
     return {
         "compiler": toolchain.stamp() if device.target.is_host else nvrtc.stamp(),
         "processor": toolchain.processor() if device.target.is_host else None,

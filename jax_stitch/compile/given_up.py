@@ -60,7 +60,7 @@ def is_marked(id: str) -> bool:
 
 
 def forget() -> None:
-    """Have all kernels tried again."""
+    """Try all kernels again."""
     store.clear((KIND,))
 
 

@@ -65,7 +65,7 @@ def _nameless(parent: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def _named(parent: Path) -> Iterator[tuple[str, int]]:
-    """Where open files have no path. Nobody else can rename what is in ``parent``."""
+    """Name an open file where open files have no path. Nobody else can rename what is in ``parent``."""
     with tempfile.TemporaryDirectory(prefix="jax-stitch-", dir=parent) as folder:
         path = Path(folder) / "kernel.so"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

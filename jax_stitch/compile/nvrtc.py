@@ -105,7 +105,9 @@ def nvrtc() -> Nvrtc:
 
 
 def stamp() -> str:
-    """What changes when NVRTC does, without loading it: its file's path, size and time. Empty where there is none."""
+    """Return what changes when NVRTC does, without loading it: its file's path, size and time. Empty if there is
+    none.
+    """
     path = next(_candidates(), None)
     if path is None or not path.exists():
         return str(path or "")
@@ -114,7 +116,7 @@ def stamp() -> str:
 
 
 def require(compute_capability: int) -> Nvrtc:
-    """NVRTC, made sure that it knows an architecture (90 for sm_90). Raises ``NvrtcMissing``."""
+    """Return NVRTC, and make sure that it knows an architecture (90 for sm_90). Raise ``NvrtcMissing``."""
     library = nvrtc()
     if compute_capability not in library.architectures():
         known = ", ".join(f"sm_{n}" for n in sorted(library.architectures()))

@@ -27,8 +27,8 @@ class Occupancy:
 
 
 def occupancy(registers: int, shared_bytes: int, threads: int, device: Device) -> Occupancy:
-    """Of a launch with blocks of ``threads`` threads on ``device``, with so many registers each and ``shared_bytes`` of
-    static and dynamic shared memory a block, as NVIDIA's occupancy calculator has it.
+    """Return the occupancy of a launch with blocks of ``threads`` threads on ``device``, with so many registers each
+    and ``shared_bytes`` of static and dynamic shared memory a block, as NVIDIA's occupancy calculator has it.
     """
     assert device.compute_capability is not None
     warps = -(-threads // device.warp_size)
@@ -47,7 +47,7 @@ def occupancy(registers: int, shared_bytes: int, threads: int, device: Device) -
 
 
 def resident_blocks(held: Occupancy, device: Device, cluster: int = 1) -> int:
-    """Blocks that are on the device at a time, in clusters of ``cluster`` blocks each."""
+    """Return the blocks that are on the device at a time, in clusters of ``cluster`` blocks each."""
     if cluster == 1:
         return held.blocks * device.multiprocessors
     neighbours = min(_NEIGHBOURS, device.multiprocessors)

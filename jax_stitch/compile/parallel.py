@@ -27,7 +27,7 @@ long to begin as 5,000 of them; and of all that it gets at a time."""
 
 
 def target_of(device: Device) -> str:
-    """What kernels for a device are compiled to."""
+    """Return what kernels for a device are compiled to."""
     return "host" if device.sm is None else device.sm
 
 
@@ -89,7 +89,9 @@ def _in_turn(batches: Sequence[Sequence[int]], compile_it: _Compile, take: _Take
 
 
 def _side_by_side(batches: Sequence[Sequence[int]], compile_it: _Compile, take: _Take) -> None:
-    """On as many threads as there are cores: the compilers are child processes, or release the interpreter lock."""
+    """Compile on as many threads as there are cores: the compilers are child processes, or release the
+    interpreter lock.
+    """
     group = Together()
     token = together.set(group)
     try:
@@ -109,8 +111,9 @@ def _side_by_side(batches: Sequence[Sequence[int]], compile_it: _Compile, take: 
 
 
 def _batches(sources: Sequence[KernelSource]) -> list[list[int]]:
-    """What a host compiler gets at a time, as places in ``sources``: small kernels that it has not compiled before
-    together, about as much of them for each core."""
+    """Return what a host compiler gets at a time, as places in ``sources``: small kernels that it has not compiled
+    before together, about as much of them for each core.
+    """
     small = [k for k, s in enumerate(sources) if len(s.code) <= _SMALL and not is_kept(s) and not is_slow(s)]
     cores = 1 if effort.low.get() else usable_cores()
     most = min(_TOGETHER, max(sum(len(sources[k].code) for k in small) // cores, _FEW))

@@ -106,7 +106,7 @@ def run(command: Sequence[str], folder: Path | None = None, most: float = math.i
 
 
 def _communicated(process: subprocess.Popen[str], name: str, allowed: float) -> tuple[str, str]:
-    """What a compiler prints, once it has ended."""
+    """Return what a compiler prints, once it has ended."""
     watch = Stopwatch(allowed, group=process.pid, low=effort.low.get())
     while True:
         try:
@@ -120,7 +120,7 @@ def _communicated(process: subprocess.Popen[str], name: str, allowed: float) -> 
 
 
 def within_deadline(what: str, call: Callable[[], _T]) -> _T:
-    """What a compiler that is a library of this process makes; it cannot be killed, only left alone.
+    """Return what a compiler that is a library of this process makes; it cannot be killed, only left alone.
 
     Raises ``CompilerTimeout``, and what it raises.
     """
@@ -171,7 +171,7 @@ def _known(process: subprocess.Popen[str], owner: Together | None, quietly: bool
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kills a compiler and waits for it; not for its output, which what has left its group may still hold."""
+    """Kill a compiler and wait for it; not for its output, which what has left its group may still hold."""
     _kill(process)
     process.wait()
     for stream in (process.stdout, process.stderr):
@@ -187,7 +187,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def _lifeline() -> Iterator[int]:
-    """The read end of a pipe whose other end is open as long as this process lives."""
+    """Yield the read end of a pipe whose other end is open as long as this process lives."""
     global _held
     with _lock:
         if _held is None:
@@ -196,7 +196,7 @@ def _lifeline() -> Iterator[int]:
 
 
 def _after_fork() -> None:
-    """The pipe is the parent's: as long as its child had it too, the compilers would outlive the parent."""
+    """Close the parent's pipe: as long as its child had it too, the compilers would outlive the parent."""
     global _held, _lock
     _lock = threading.Lock()
     if _held is not None:

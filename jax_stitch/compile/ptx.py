@@ -113,7 +113,7 @@ def compile_ptx(source: KernelSource, device_sm: str = "sm_90") -> PtxKernel:
 
 
 def most_parameter_bytes(version: tuple[int, int]) -> int:
-    """Of a kernel, by NVRTC of this version."""
+    """Return the most parameter bytes of a kernel, by NVRTC of this version."""
     return 32764 if version >= _CUDA_LARGE_PARAMETERS else _SMALL_PARAMETERS
 
 
@@ -131,7 +131,9 @@ def _lower_version(ptx: str, capability: int, parameter_bytes: int) -> str:
 
 
 def _resources(log: str) -> dict[str, int]:
-    """Resource use from the assembler's verbose log (one entry function; device functions are inlined)."""
+    """Return the resources used, from the assembler's verbose log (one entry function; device functions are
+    inlined).
+    """
 
     def total(pattern: str) -> int:
         return sum(int(n) for n in re.findall(pattern, log))

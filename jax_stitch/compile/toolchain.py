@@ -75,7 +75,7 @@ def compiler() -> tuple[str, ...]:
 
 @functools.cache
 def identity(command: tuple[str, ...]) -> str:
-    """What tells this compiler's output from another's: its command, version and the variables that it goes by.
+    """Return what tells this compiler's output from another's: its command, version and the variables that it goes by.
 
     Raises ``CompilerTrouble``.
     """
@@ -90,7 +90,7 @@ def identity(command: tuple[str, ...]) -> str:
 
 
 def stamp() -> str:
-    """What changes when the compiler does, without running it: its command, and its file's size and time.
+    """Return what changes when the compiler does, without running it: its command, and its file's size and time.
 
     Empty where there is none.
     """
@@ -105,7 +105,7 @@ def stamp() -> str:
 
 @functools.cache
 def processor() -> str:
-    """What ``-march=native`` depends on: the processor's model and instruction sets."""
+    """Return what ``-march=native`` depends on: the processor's model and instruction sets."""
     wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
     lines = [line for line in _cpuinfo() if line.startswith(wanted)]
     # Elsewhere than on Linux ``platform`` knows; on Linux it would start a program to be told nothing.
@@ -125,7 +125,9 @@ def has_avx512() -> bool:
 
 @functools.cache
 def machine() -> str:
-    """What any machine code depends on, besides the processor: its architecture, the system, and the C library."""
+    """Return what any machine code depends on, besides the processor: its architecture, the system, and the C
+    library.
+    """
     library = None
     with contextlib.suppress(ValueError, OSError):  # a C library that is not GNU's
         library = os.confstr("CS_GNU_LIBC_VERSION")
@@ -216,7 +218,7 @@ def _variables() -> str:
 
 
 def _cpuinfo() -> list[str]:
-    """What Linux tells of the first processor; nothing elsewhere."""
+    """Return what Linux tells of the first processor; nothing elsewhere."""
     try:
         return Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n")[0].splitlines()
     except OSError:

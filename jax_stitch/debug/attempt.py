@@ -30,7 +30,7 @@ class Attempts:
         self._keeper = Keeper("jax_stitch.debug.attempt", {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"})
 
     def outcome(self, case: Case) -> Outcome:
-        """What becomes of a case. The same program is tried once."""
+        """Return what becomes of a case. The same program is tried once."""
         key = hashlib.sha256(str(case.module).encode()).hexdigest()
         if key not in self.tried:
             self.tried[key] = self._outcome(case)
@@ -46,7 +46,7 @@ class Attempts:
         return Outcome(reply["kind"], reply["what"], reply["details"])
 
     def values(self, case: Case) -> dict[str, np.ndarray]:
-        """What XLA alone computes at each instruction of the entry; nothing where that cannot be had."""
+        """Return what XLA alone computes at each instruction of the entry; nothing if that cannot be had."""
         try:
             reply, data = self._keeper.ask(_request("values", case), self.timeout)
         except ChildFailed:

@@ -40,7 +40,7 @@ class Case:
 
 
 def random_values(shape: ArrayShape, seed: int) -> np.ndarray:
-    """Normal floats, and integers that may be indices of a short dimension."""
+    """Return normal floats, and integers that may be indices of a short dimension."""
     rng, kind = np.random.default_rng(seed), ELEMENT_TYPES[shape.dtype]
     if kind.kind in ("float", "complex"):
         return np.asarray(rng.standard_normal(shape.dims)).astype(kind.numpy)

@@ -26,7 +26,7 @@ def minimise(
     budget: float = 1800.0,
     step: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Reduces the program of a report; returns the folder ``minimised`` in it, a report itself.
+    """Reduce the program of a report; return the folder ``minimised`` in it, a report itself.
 
     Each attempt has ``timeout`` seconds, all of them together ``budget``. ``step`` is told what has been reached.
     Raises ``NotFailing``; ``OSError`` and ``hlo_parser.HloParseError`` where there is no such report.

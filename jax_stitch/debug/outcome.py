@@ -115,7 +115,7 @@ def _type(shape: hlo_parser.Shape) -> jax.ShapeDtypeStruct:
 
 
 def difference(n: int, result: np.ndarray, expected: np.ndarray) -> str:
-    """How a result differs, beyond rounding, from XLA's; empty where it does not."""
+    """Return how a result differs, beyond rounding, from XLA's; empty if it does not."""
     if (result.shape, result.dtype) != (expected.shape, expected.dtype):
         return f"result {n} is {result.dtype}{list(result.shape)}, not {expected.dtype}{list(expected.shape)}"
     if result.dtype.kind in "biu":

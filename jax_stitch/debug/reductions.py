@@ -21,7 +21,7 @@ _SLICE = re.compile(r"\[0:(\d+)\]")
 
 
 def reductions(case: Case) -> Iterator[Case]:
-    """From the boldest to the smallest step."""
+    """Yield reduced cases, from the boldest to the smallest step."""
     yield from fewer_results(case)
     yield from earlier_roots(case)
     yield from later_starts(case)
@@ -31,7 +31,9 @@ def reductions(case: Case) -> Iterator[Case]:
 
 
 def size(case: Case) -> tuple[int, int]:
-    """What shrinks: instructions without parameters (and those that only name others), then elements."""
+    """Return the size that shrinks: instructions without parameters (and those that only name others), then
+    elements.
+    """
     instructions = [i for c in case.module.computations for i in c]
     elements = sum(i.shape.size for i in instructions if isinstance(i.shape, ArrayShape))
     counted = sum(i.opcode not in ("parameter", "tuple", "fusion", "call") for i in instructions)
@@ -69,7 +71,7 @@ def _number(i: Instruction) -> int:
 
 
 def fewer_results(case: Case) -> Iterator[Case]:
-    """With half of the results, then without one."""
+    """Yield cases with half of the results, then without one."""
     entry = case.module.entry
     results = entry.root.operands if entry.root.opcode == "tuple" else ()
     for part in parts(len(results)):
@@ -94,7 +96,7 @@ def with_results(case: Case, names: Collection[str]) -> Case:
 
 
 def earlier_roots(case: Case) -> Iterator[Case]:
-    """With what the root, or one of several results, is made of in its place."""
+    """Yield cases with the operands of the root, or of one of several results, in its place."""
     entry = case.module.entry
     results = list(entry.root.operands) if entry.root.opcode == "tuple" else [entry.root.name]
     for n, name in enumerate(results):
@@ -104,7 +106,7 @@ def earlier_roots(case: Case) -> Iterator[Case]:
 
 
 def later_starts(case: Case) -> Iterator[Case]:
-    """With parameters in place of instructions: of long stretches of the program, then of single ones."""
+    """Yield cases with parameters in place of instructions: of long stretches of the program, then of single ones."""
     entry = case.module.entry
     candidates = [i.name for i in entry if i.opcode not in _FIXED and isinstance(i.shape, ArrayShape) and not i.is_root]
     for part in parts(len(candidates)):
@@ -124,7 +126,7 @@ def with_parameters(case: Case, names: Collection[str]) -> Case:
 
 
 def parts(count: int) -> Iterator[set[int]]:
-    """Stretches of so many places, the longest first."""
+    """Yield stretches of so many places, the longest first."""
     length = count
     while length >= 1:
         for start in range(0, count, length):
@@ -133,7 +135,7 @@ def parts(count: int) -> Iterator[set[int]]:
 
 
 def opened_calls(case: Case) -> Iterator[Case]:
-    """With fusions and calls replaced by what they hold: all of them, or one."""
+    """Yield cases with fusions and calls replaced by what they hold: all of them, or one."""
     calls = [(c.name, i.name) for c in case.module.computations for i in c if i.opcode in ("fusion", "call")]
     module = case.module
     for computation, name in calls:
@@ -145,7 +147,7 @@ def opened_calls(case: Case) -> Iterator[Case]:
 
 
 def bypasses(case: Case) -> Iterator[Case]:
-    """With an operand in place of an operation that returns the same type, in any computation."""
+    """Yield cases with an operand in place of an operation that returns the same type, in any computation."""
     for c in case.module.computations:
         for i in reversed(tuple(c)):
             if i.opcode in _FIXED:
@@ -161,7 +163,7 @@ def bypasses(case: Case) -> Iterator[Case]:
 
 
 def shorter_dimensions(case: Case) -> Iterator[Case]:
-    """With one size of dimensions, and its multiples, made smaller wherever it stands."""
+    """Yield cases with one size of dimensions, and its multiples, made smaller wherever it stands."""
     text = str(case.module)
     sizes = {int(d) for shape in _SHAPE.findall(text) for d in shape[1].split(",") if d}
     for old in sorted((s for s in sizes if s > 1), reverse=True):

@@ -7,5 +7,7 @@ from jax.typing import DTypeLike
 
 
 def adam_epsilon(dtype: DTypeLike) -> float:
-    """Optax's 1e-8, or the smallest normal number of ``dtype``: float16 rounds 1e-8 to 0, and many a second moment."""
+    """Return Optax's 1e-8, or the smallest normal number of ``dtype``: float16 rounds 1e-8 to 0, and many a
+    second moment.
+    """
     return max(1e-8, float(jnp.finfo(dtype).tiny))

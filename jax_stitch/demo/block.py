@@ -38,7 +38,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """``x``: [batch, length, features]."""
+        """Apply the block to ``x``: [batch, length, features]."""
         features, dtype = x.shape[-1], x.dtype
         y = nn.LayerNorm(param_dtype=dtype)(x)
         y = nn.MultiHeadDotProductAttention(num_heads=self.heads, param_dtype=dtype, use_bias=False)(y, y)
@@ -73,8 +73,9 @@ def make_training_step(size: tuple[int, ...], dtype: DTypeLike) -> tuple[Callabl
 
     @jax.jit
     def later(params: Any) -> Any:
-        """Mid-training, not the first step: Adam's first update is g / |g|, which turns rounding errors of small
-        gradients into errors of one."""
+        """Return the state of mid-training, not the first step: Adam's first update is g / |g|, which turns rounding
+        errors of small gradients into errors of one.
+        """
         earlier = jax.tree.map(lambda p: 0.01 * jax.random.normal(seed, p.shape, p.dtype), params)
         return optimizer.update(earlier, optimizer.init(params), params)[1]
 

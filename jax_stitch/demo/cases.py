@@ -54,7 +54,7 @@ def push_cart(state: tuple[jax.Array, ...], action: jax.Array) -> tuple[jax.Arra
 
 
 def cart_pole(batch: int, steps: int) -> Made:
-    """Environments that are pushed at random, and start again where the pole falls."""
+    """Return environments that are pushed at random, and start again when the pole falls."""
 
     def rollout(state: tuple[jax.Array, ...], key: jax.Array) -> Any:
         def step(carry: tuple[Any, jax.Array], _: None) -> tuple[Any, jax.Array]:

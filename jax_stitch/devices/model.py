@@ -64,8 +64,8 @@ class Device:
 
     @property
     def cluster_blocks(self) -> int:
-        """Blocks of the largest thread-block cluster that every such device launches (CUDA programming guide: 8 are
-        portable), or a part of one that has a multiprocessor for each of them; 1 where there are no clusters.
+        """Return the blocks of the largest thread-block cluster that every such device launches (CUDA programming
+        guide: 8 are portable), or a part of one that has a multiprocessor for each of them; 1 if there are no clusters.
         """
         if self.compute_capability is None or self.compute_capability < (9, 0):
             return 1
@@ -79,8 +79,9 @@ class Device:
         return self.compute_capability is not None and self.compute_capability >= (9, 0)
 
     def blocks_with_shared(self, shared_bytes: int) -> int:
-        """Blocks with so much static and dynamic shared memory that a multiprocessor of a GPU has room for, as NVIDIA's
-        occupancy calculator has it: from sm_80 on each block takes a kilobyte more, which the driver has for itself.
+        """Return the blocks with so much static and dynamic shared memory that a multiprocessor of a GPU has room for,
+        as NVIDIA's occupancy calculator has it: from sm_80 on each block takes a kilobyte more, which the driver has
+        for itself.
         """
         assert self.compute_capability is not None
         ampere = self.compute_capability >= (8, 0)

@@ -22,7 +22,7 @@ class Entry(Struct, frozen=True):
 
 
 def kernel_parameter_bytes(compute_capability: tuple[int, int], cuda: tuple[int, int] = (12, 1)) -> int:
-    """4 KB, or 32,764 bytes from sm_70 on where both compiler and driver are of CUDA 12.1 (PTX 8.1) or later."""
+    """Return 4 KB, or 32,764 bytes from sm_70 on if both compiler and driver are of CUDA 12.1 (PTX 8.1) or later."""
     return 32764 if compute_capability >= (7, 0) and cuda >= (12, 1) else 4096
 
 

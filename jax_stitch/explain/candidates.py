@@ -77,14 +77,16 @@ def _around(graph: Graph, node: int, free: Collection[int]) -> set[int]:
 
 
 def names_of(graph: Graph, nodes: Collection[int]) -> Iterator[str]:
-    """Of what is more than a number that every reader makes for itself."""
+    """Yield the names of what is more than a number that every reader makes for itself."""
     for i in sorted(nodes):
         if not is_of_one_number(graph, i):
             yield graph[i].name or graph[i].op
 
 
 def _judged(graph: Graph, grown: Grown, search: Search, own: Prediction, device: Device) -> Alternative:
-    """What the evaluators say of a pattern, and of the plan that takes it first and then the best that is left."""
+    """Return what the evaluators say of a pattern, and of the plan that takes it first and then the best that is
+    left.
+    """
     pattern = grown.pattern
     assert pattern is not None
     gain = search.gain(pattern)

@@ -63,7 +63,7 @@ def _patterns(kernel: StitchedKernel, located: Located) -> Iterator[Pattern]:
 
 
 def _gain(graph: Graph, patterns: list[Pattern], stitched: Stitched) -> Gain:
-    """What patterns save together."""
+    """Return what patterns save together."""
     gains = [evaluate(graph, XlaKernels(graph), p, stitched.device) for p in dict.fromkeys(patterns)]
     total = Gain(0.0, 0.0, 0.0, 0)
     for g in gains:

@@ -49,14 +49,14 @@ class Kernels:
         return tuple(dict.fromkeys(k for k in kernels if k and k != own))
 
     def operands(self, name: str) -> set[int]:
-        """What a kernel reads."""
+        """Return what a kernel reads."""
         ids = set(self.members[name])
         return {
             o for i in ids for o in self.graph[i].operands if o not in ids and not is_rematerializable(self.graph[o])
         }
 
     def results(self, name: str) -> set[int]:
-        """What it writes."""
+        """Return what a kernel writes."""
         ids = set(self.members[name])
         outer = self.graph.result_set
         return {i for i in ids if i in outer or any(u not in ids for u in self.graph.users[i])}
@@ -104,7 +104,7 @@ _Found = tuple[str, str] | None
 
 
 def _cycle(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
-    """Joined kernels would wait for a third one that waits for them."""
+    """Explain that joined kernels would wait for a third one that waits for them."""
     p, c = (kernels.members[n.kernel] for n in (producer, consumer))
     both = bits([*p, *c])
     between = kernels.reach.all_after(p) & kernels.reach.all_before(c) & ~both
@@ -125,7 +125,9 @@ def _parameter_limit(kernels: Kernels, producer: Node, consumer: Node, readers: 
 
 
 def _reduction(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
-    """XLA makes a kernel around a reduction, which is its last step: what needs the result is another kernel's."""
+    """Explain that XLA makes a kernel around a reduction, which is its last step: what needs the result is another
+    kernel's.
+    """
     graph = kernels.graph
     inside = [graph[i] for i in kernels.members[producer.kernel] if graph[i].op in ("reduce", "reduce-window")]
     before = [r for r in inside if r.id == producer.id or kernels.reach.all_after([r.id]) >> producer.id & 1]
@@ -148,7 +150,7 @@ def _concatenate(kernels: Kernels, producer: Node, consumer: Node, readers: tupl
 
 
 def _expensive(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
-    """Costly operations that would be computed again for each kernel or each place that reads them."""
+    """Explain that costly operations would be computed again for each kernel or each place that reads them."""
     graph = kernels.graph
     heavy = [graph[i] for i in kernels.members[producer.kernel] if graph[i].op in HEAVY]
     if not heavy:
@@ -173,7 +175,7 @@ def _repeats(graph: Graph, producer: Node, consumer: Node) -> int:
 
 
 def _duplicated(kernels: Kernels, producer: Node, consumer: Node, readers: tuple[str, ...]) -> _Found:
-    """Several kernels read it: each would have to read what it reads."""
+    """Explain that several kernels read it: each would have to read what it reads."""
     if len(readers) < 2:
         return None
     graph = kernels.graph

@@ -14,7 +14,7 @@ from jax_stitch.jax_names import ir, stablehlo
 
 
 def join_broadcasts(module: ir.Module) -> None:
-    """Changes the module."""
+    """Join broadcasts, and return the changed module."""
     broadcasts: list[Any] = []
 
     def visit(op: Any) -> Any:

@@ -60,7 +60,9 @@ WHAT = "HLO text ('HloModule ...'), a serialized HLO proto, or StableHLO (text, 
 
 
 def content_of(source: str | os.PathLike[str] | bytes) -> Content:
-    """What ``source`` holds: a path, the text itself (it has a line break or a brace), or data. Raises HloFileError."""
+    """Return what ``source`` holds: a path, the text itself (it has a line break or a brace), or data. Raise
+    HloFileError.
+    """
     if isinstance(source, bytes | bytearray | memoryview):
         return _recognised(bytes(source), "the data")
     if isinstance(source, str) and ("\n" in source or "{" in source):

@@ -101,7 +101,7 @@ def _at_once(i: Instruction) -> Instruction:
 
 
 def _library_call(c: Computation, i: Instruction) -> Instruction:
-    """Have a library ask for its operands' layouts: it reads raw memory."""
+    """Make a library ask for its operands' layouts: it reads raw memory."""
     shapes = [c[o].shape for o in i.operands]
     if i.opcode != "custom-call" or not all(isinstance(s, ArrayShape) and s.layout is not None for s in shapes):
         return i

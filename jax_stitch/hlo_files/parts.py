@@ -75,7 +75,7 @@ def _mesh(program: HloProgram, device: Device) -> Mesh | AbstractMesh:
 
 
 def _partitioned(program: HloProgram, device: Device, attempts: Sequence[Mapping[str, Any]]) -> str:
-    """Optimized HLO of one device's part."""
+    """Return the optimized HLO of one device's part."""
     with mlir.make_ir_context():
         module = ir.Module.parse(program.stablehlo)
         number = ir.IntegerType.get_signless(32)

@@ -91,7 +91,7 @@ class HloProgram:
         return jax.enable_x64(True) if self.needs_x64 else contextlib.nullcontext()
 
     def made_for(self, kind: str) -> bool:
-        """False where XLA has optimised it for another kind of device, as its notes for its own use show."""
+        """Return False if XLA has optimised it for another kind of device, as its notes for its own use show."""
         other = next((k for k, marks in _MARKS.items() if any(m in self.own_text for m in marks)), kind)
         return not self.optimized or other == kind
 
@@ -148,12 +148,14 @@ def _is_of(array: Any, type_: jax.ShapeDtypeStruct) -> bool:
 
 
 def shown(array: Any) -> str:
-    """``float32[8,16]``."""
+    """Return a type as ``float32[8,16]``."""
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
 def _array(value: Any, dtype: Any) -> Any:
-    """Python's numbers take the type that is wanted, as in JAX; PRNG keys are the words that they consist of."""
+    """Return an array: Python's numbers take the type that is wanted, as in JAX; PRNG keys are the words that they
+    consist of.
+    """
     if isinstance(value, bool | int | float | complex):
         return np.asarray(value, dtype)
     return jax.random.key_data(value) if hasattr(value, "dtype") and is_key(value) else value

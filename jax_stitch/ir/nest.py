@@ -102,14 +102,14 @@ class Nest:
 
     @property
     def unroll(self) -> int:
-        """Iterations written as one: so many that loads of later ones are under way early, few enough for registers
-        and for the instruction cache.
+        """Return how many iterations are written as one: so many that loads of later ones are under way early, few
+        enough for registers and for the instruction cache.
         """
         return max(1, min(8, 1 << (UNROLLED // max(1, self.elements)).bit_length() >> 1))
 
     @property
     def steps(self) -> int:
-        """Iterations of the bodies, all loops together; 64 stand for an unknown number."""
+        """Return the iterations of the bodies, all loops together; 64 stand for an unknown number."""
         counts: dict[int, int] = {}
         for nested in self.loops:
             around = counts[nested.parent] if nested.parent is not None else 1

@@ -56,7 +56,7 @@ class Pattern:
 
     @property
     def inside(self) -> frozenset[int]:
-        """Everything the part computes."""
+        """Return everything the part computes."""
         return self.nodes | self.copies if self.copies else self.nodes
 
 

@@ -10,7 +10,7 @@ from jax_stitch.ir.pattern import Pattern
 
 
 def moved_bytes(graph: Graph, pattern: Pattern) -> int:
-    """What a pattern reads and writes in memory."""
+    """Return the bytes that a pattern reads and writes in memory."""
     return sum(node_bytes(graph[i]) for i in (*pattern.inputs, *pattern.outputs))
 
 

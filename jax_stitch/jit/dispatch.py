@@ -71,13 +71,14 @@ def answer_of(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 
 def forget_types(function: Any) -> None:
-    """Has a dispatched function ask again, for whatever types."""
+    """Make a dispatched function ask again, for whatever types."""
     function._clear_cache()
 
 
 def _reduced(function: Any) -> Any:
-    """How a function of JAX's dispatch is pickled and copied: a stitched one by its name, as Python's own functions
-    are; one of ``jax.jit`` as before."""
+    """Return how a function of JAX's dispatch is pickled and copied: a stitched one by its name, as Python's own
+    functions are; one of ``jax.jit`` as before.
+    """
     if getattr(function, "stitch_options", None) is not None:
         return function.__qualname__
     return function.__reduce_ex__(2)

@@ -272,7 +272,7 @@ def _call(origin: Request, jaxpr: ClosedJaxpr) -> str:
 
 
 def _obstacle(module: Any) -> str | None:
-    """What about the program around it keeps an operation from being stitched."""
+    """Return what about the program around it keeps an operation from being stitched."""
     platforms = tuple(module.platforms)
     if forked_after_use():
         return (

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def room(frames: int) -> Iterator[None]:
-    """So many frames more than Python allows, while it lasts: what nests under ``jax.jit`` nests here too.
+    """Allow so many frames more than Python does, while it lasts: what nests under ``jax.jit`` nests here too.
 
     The limit is the whole process's, so it is raised and lowered by differences, whoever else does so meanwhile.
     """

@@ -34,7 +34,9 @@ class _Stitched(Primitive):
     multiple_results = True
 
     def is_high(self, *avals: Any, **parameters: Any) -> bool:
-        """No: JAX's high-level operations inside are lowered with the jaxpr, and only arrays go in and out."""
+        """Return False: JAX's high-level operations inside are lowered with the jaxpr, and only arrays go in and
+        out.
+        """
         del avals, parameters
         return False
 
@@ -215,7 +217,7 @@ def bind_jaxpr(jaxpr: ClosedJaxpr, arrays: Sequence[Any], origin: Request) -> li
 
 
 def needed_part(jaxpr: ClosedJaxpr, results: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:
-    """``jaxpr`` for some of its results only, and which of its arguments that needs.
+    """Return ``jaxpr`` for some of its results only, and which of its arguments that needs.
 
     The same object each time, so that it is planned once.
     """
@@ -232,8 +234,8 @@ _needed_parts = weakref.WeakKeyDictionary()
 
 
 def _placed(jaxpr: ClosedJaxpr, shardings: tuple[Any, ...]) -> ClosedJaxpr:
-    """``jaxpr`` with its results split over devices as ``out_shardings`` say, which XLA then knows when it splits the
-    rest.
+    """Return ``jaxpr`` with its results split over devices as ``out_shardings`` say, which XLA then knows when it
+    splits the rest.
 
     The same object each time, so that it is planned once. What types say already needs no other words.
     """
@@ -277,7 +279,7 @@ def _types(avals: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
 
 
 def _of_constants(jaxpr: ClosedJaxpr, count: int) -> Callable[..., list[Any]]:
-    """``jaxpr`` as a function of its ``count`` traced constants, then of its arguments."""
+    """Return ``jaxpr`` as a function of its ``count`` traced constants, then of its arguments."""
 
     def fun(*arrays: Any) -> list[Any]:
         lifted = iter(arrays[:count])

@@ -49,7 +49,7 @@ def rehearsal(
     kwargs: Mapping[str, Any],
     jit_options: Mapping[str, Any],
 ) -> Rehearsal | None:
-    """How to run a function, traced to ``jaxpr`` for these arguments, once more; None where that is better left."""
+    """Return how to run a function, traced to ``jaxpr`` for these arguments, once more; None if that is better left."""
     sizes = (aval.size * aval.dtype.itemsize for aval in (*jaxpr.in_avals, *jaxpr.out_avals))
     if sum(sizes) > LARGEST or _loops(jaxpr.jaxpr) or calls_python(jaxpr):
         return None
@@ -75,7 +75,7 @@ def _is_jaxpr(x: Any) -> bool:
 
 
 def _static(fun: Callable[..., Any], count: int, options: Mapping[str, Any]) -> tuple[Collection[int], Collection[str]]:
-    """Positions, of ``count``, and names of the static arguments."""
+    """Return the positions, of ``count``, and names of the static arguments."""
     positions, names = options.get("static_argnums"), options.get("static_argnames")
     if positions is None and names is None:
         return (), ()

@@ -60,7 +60,7 @@ def operand_shardings(context: Any, operands: Sequence[Any]) -> OperandShardings
 def around(
     fun: Callable[..., list[Any]], types: Sequence[jax.ShapeDtypeStruct], where: OperandShardings
 ) -> tuple[Callable[..., list[Any]], Sequence[jax.ShapeDtypeStruct], Placement | None]:
-    """What to capture for a function of arrays of these types with these shardings: a function, the types of its
+    """Return what to capture for a function of arrays of these types with these shardings: a function, the types of its
     arguments, and where they lie.
 
     Inside a ``shard_map`` it is one around the function in which each device's part is a row of a whole array.
@@ -133,7 +133,7 @@ def _unstacked(
 
 
 def _devices(context: Any, count: int) -> tuple[Any, ...]:
-    """Any devices to compile for: JAX lowers a program for so many of a kind, not for these or those."""
+    """Return any devices to compile for: JAX lowers a program for so many of a kind, not for these or those."""
     (platform,) = context.module_context.platforms
     present = jax.devices(platform)
     if len(present) < count:

@@ -33,7 +33,7 @@ class JaxContext:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread works as the other one would, so that programs it makes are found in JAX's caches there."""
+        """Make this thread work as the other one would, so that programs it makes are found in JAX's caches there."""
         before = [(option, option.swap_local(value)) for option, value in self.options]
         try:
             yield
@@ -50,7 +50,7 @@ def current_context() -> JaxContext:
 
 @functools.lru_cache(maxsize=1)
 def known_options(modules: int) -> tuple[Any, ...]:
-    """JAX's options, which are objects in its modules, as of when this many modules are imported.
+    """Return JAX's options, which are objects in its modules, as of when this many modules are imported.
 
     Takes some milliseconds: call it before the time is dear.
     """

@@ -71,12 +71,14 @@ def _transpose(cotangents: Sequence[Any], *arrays: Any, jaxpr: ClosedJaxpr, orig
 def _batch(
     axis: Any, arrays: Sequence[Any], axes: Sequence[int | None], *, jaxpr: ClosedJaxpr, origin: Request
 ) -> tuple[list[Any], list[int | None]]:
-    """``axis`` is JAX's own description of what is mapped: name, size, and the mesh axes that it lies on."""
+    """Batch the operation; ``axis`` is JAX's own description of what is mapped: name, size, and the mesh axes that it
+    lies on.
+    """
     if jaxpr.effects == callbacks_effects(jaxpr) and all(a is None for a in axes):
         return stitched_p.bind(*arrays, jaxpr=jaxpr, origin=origin), [None] * len(jaxpr.out_avals)
 
     def mapped(fun: Callable[..., list[Any]], out_axes: Any) -> Callable[..., list[Any]]:
-        """``fun`` of a position along the axis and of the arrays, mapped."""
+        """Return ``fun`` of a position along the axis and of the arrays, mapped."""
         return jax.vmap(fun, (0, *axes), out_axes, axis.name, axis.size, axis.spmd_name)
 
     depends: list[bool] = []
@@ -140,7 +142,7 @@ def _type_in_place(aval: Any) -> jax.ShapeDtypeStruct:
 
 
 def _replaced(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
-    """``values`` with ``others`` at those places."""
+    """Return ``values`` with ``others`` at those places."""
     result = list(values)
     for place, other in zip(places, others, strict=True):
         result[place] = other

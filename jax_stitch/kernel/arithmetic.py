@@ -54,12 +54,12 @@ def as_held(value: Array, dtype: str) -> Array:
 
 
 def rounded(value: Array, dtype: str) -> Array:
-    """Sub-word floats rounded to their type."""
+    """Return sub-word floats rounded to their type."""
     return as_held(as_stored(value, dtype), dtype) if dtype in HALF else value
 
 
 def convert(value: Array, dtype: str) -> Array:
-    """HLO's ``convert``: floats to integers saturate, and NaN becomes 0."""
+    """Convert as HLO does: floats to integers saturate, and NaN becomes 0."""
     if dtype == "pred":
         return value != 0
     if dtype in HALF:
@@ -137,7 +137,7 @@ def _integer_power(a: Array, b: Array) -> Array:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Towards zero; by zero all bits are set."""
+    """Divide towards zero; by zero all bits are set."""
     safe = np.where(b == 0, 1, b).astype(a.dtype)
     quotient = a // safe
     if a.dtype.kind == "i":
@@ -154,7 +154,7 @@ def _remainder(a: Array, b: Array) -> Array:
 
 
 def _shift(function: Callable[..., Array], arithmetic: bool = False) -> Callable[[Array, Array], Array]:
-    """By the width or more: 0, or all bits the sign."""
+    """Shift; by the width or more the result is 0, or all bits the sign."""
 
     def shift(x: Array, by: Array) -> Array:
         bits = 8 * x.dtype.itemsize

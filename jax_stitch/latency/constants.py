@@ -58,8 +58,8 @@ class Constants(Struct, frozen=True):
         )
 
     def bandwidth(self, volume: float) -> float:
-        """B(V), bytes per second, at ``volume`` bytes: between the points of the curve by logarithms, and that of the
-        nearest point outside.
+        """Return B(V), bytes per second, at ``volume`` bytes: between the points of the curve by logarithms, and that
+        of the nearest point outside.
         """
         sizes = [size for size, _ in self.curve]
         k = bisect_right(sizes, volume)

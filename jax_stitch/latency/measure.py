@@ -105,7 +105,9 @@ def _launches(device: Device, step: Step, seconds: float) -> list[tuple[int, flo
 
 
 def _start(curve: Mapping[int, float], device: Device) -> float:
-    """What it takes to have other threads begin: how much longer two take for twice the bytes than one for its own."""
+    """Return the time to make other threads begin: how much longer two take for twice the bytes than one for its
+    own.
+    """
     if device.multiprocessors == 1:
         return 0.0
     return max(0.0, curve[2 * BYTES_PER_THREAD] - curve[BYTES_PER_THREAD])
@@ -121,7 +123,7 @@ PRIOR = 0.05
 
 
 def _issue(timed: Sequence[_Timed], device: Device, known: Constants) -> Mapping[str, float]:
-    """Cycles of each class of instructions that explain the times best, none of them below 0."""
+    """Return the cycles of each class of instructions that explain the times best, none of them below 0."""
     counts: list[Counter[str]] = []
     cycles: list[float] = []
     for t in timed:

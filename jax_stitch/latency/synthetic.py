@@ -63,7 +63,9 @@ class Program:
     arrays: tuple[jax.ShapeDtypeStruct, ...]
 
     def values(self) -> list[np.ndarray]:
-        """Arguments: floats between 0.5 and 1.5, where no operation is at its special cases; integers from 0 to 15."""
+        """Return arguments: floats between 0.5 and 1.5, where no operation is at its special cases; integers from
+        0 to 15.
+        """
         rng = np.random.default_rng(0)
         return [
             rng.uniform(0.5, 1.5, a.shape).astype(a.dtype)
@@ -135,7 +137,7 @@ def _oscillator(steps: int, x: Any, v: Any) -> Any:
 
 
 def copies(sizes: Sequence[int] = COPIES) -> Iterator[tuple[int, Program]]:
-    """Programs that move so many bytes and hardly compute, with these."""
+    """Yield programs that move so many bytes and hardly compute, with these."""
     for size in sizes:
         places = min(1024, size // 32)
         yield size, Program(f"copy of {size}", lambda x: x * 0.5 + 1.0, (of(size // 8 // places, places),))
@@ -146,13 +148,15 @@ FEW, MANY = 4, 32
 
 
 def launches() -> Iterator[tuple[int, Program]]:
-    """Programs of hardly any work by the number of their buffers: one result and the arguments that are its sum."""
+    """Yield programs of hardly any work by the number of their buffers: one result and the arguments that are its
+    sum.
+    """
     for count in (FEW, MANY):
         yield count, Program(f"{count} buffers", lambda *xs: sum(xs) * 2.0, (of(32),) * (count - 1))
 
 
 def overlapping() -> Iterator[Program]:
-    """Programs on arrays larger than a cache that compute about as long as they wait for memory."""
+    """Yield programs on arrays larger than a cache that compute about as long as they wait for memory."""
     for count in (2, 3, 5):
         yield Program(f"exp {count}", functools.partial(_many, OPERATIONS["exponential"], count), (of(4096, 2048),))
 

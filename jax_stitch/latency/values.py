@@ -89,7 +89,7 @@ class Around(Struct, frozen=True):
     """Whether a loop of the program is around it."""
 
     def often(self, trips: float) -> Around:
-        """With one more loop around it, which all threads go through."""
+        """Return the same with one more loop around it, which all threads go through."""
         return replace(self, times=self.times * trips, alike=self.alike * trips, repeated=self.repeated * trips)
 
 
@@ -224,7 +224,9 @@ class ValueCounter:
             self._read(element.array, address, at)
 
     def _pieces(self, element: Element, size: float, at: Around, filled: float) -> None:
-        """An access in pieces; what few places a thread has of a row it reads once, whichever passes go over them."""
+        """Count an access in pieces; what few places a thread has of a row it reads once, whichever passes go
+        over them.
+        """
         place = element.array, element.at
         few = at.size * self._layout.row_vector <= FEW * self._layout.lanes
         if place not in self._seen or not few:
@@ -232,8 +234,8 @@ class ValueCounter:
         self._seen.add(place)
 
     def _filled(self, element: Element, at: Around) -> tuple[float, float]:
-        """For how much of the sectors that it touches a warp of a GPU, of whatever rows and places, has use: for all of
-        them where there are runs of a row between those of other rows, say; and for how much of the lines.
+        """Return how much of the sectors that it touches a warp of a GPU, of whatever rows and places, uses: all of
+        them if there are runs of a row between those of other rows, say; and how much of the lines.
         """
         shape, threads = self._layout, np.arange(self._device.warp_size)[:, None]
         own = np.arange(at.vector if element.vector else 1)
@@ -249,7 +251,7 @@ class ValueCounter:
         return sectors, lines
 
     def _read(self, name: str, address: Expr, at: Around) -> None:
-        """How many elements of an input an access goes over, at the most."""
+        """Note how many elements of an input an access goes over, at the most."""
         names = {v.name for v in address.variables()}
         symbols = names - _ROWS - _PLACES - self.counters
         rows = self._layout.rows if names & _ROWS or symbols else 1
@@ -259,7 +261,7 @@ class ValueCounter:
             self.stage.own.add(name)
 
     def combine(self, name: str, times: float) -> None:
-        """One more element taken in."""
+        """Count one more element taken in."""
         combiner = self._combiners[name]
         self.operations((*combiner.body, *combiner.results), times)
         self.work[COMBINE] += times * len(combiner.dtypes)

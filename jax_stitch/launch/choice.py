@@ -31,14 +31,14 @@ def is_settled() -> bool:
 
 
 def settle(launcher: Launcher | None) -> None:
-    """What works in this process; with None it has to be tried again."""
+    """Settle what works in this process; with None it has to be tried again."""
     global _works
     _works = launcher
 
 
 @contextmanager
 def using(launcher: Launcher) -> Iterator[None]:
-    """Programs traced inside launch in this way, whatever was chosen. Raises what is wrong about a compiler."""
+    """Make programs traced inside launch in this way, whatever was chosen. Raise what is wrong about a compiler."""
     token = _tried.set(launcher)
     try:
         ready()
@@ -49,8 +49,9 @@ def using(launcher: Launcher) -> Iterator[None]:
 
 @contextmanager
 def compiling_for(attached: bool) -> Iterator[None]:
-    """Programs traced inside are compiled for a GPU that is here, in the way in use; or for a described one, to be
-    looked at: by XLA's own call, since the process that compiles these has no handler of ours."""
+    """Compile programs traced inside for a GPU that is here, in the way in use; or for a described one, to be looked
+    at: by XLA's own call, since the process that compiles these has no handler of ours.
+    """
     with using(in_use() if attached else Launcher.PTX):
         yield
 
@@ -62,5 +63,5 @@ def ready() -> None:
 
 
 def inherited() -> dict[str, str]:
-    """What child processes that make programs for this one need in their environment."""
+    """Return what child processes that make programs for this one need in their environment."""
     return {} if in_use() is Launcher.PTX else {LAUNCHER_VARIABLE: in_use().value}

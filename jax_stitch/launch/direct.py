@@ -58,7 +58,9 @@ class Direct:
         return least
 
     def _buffers(self, arrays: Sequence[jax.Array]) -> tuple[list[Any], list[Any], list[Any]]:
-        """CuPy arrays: on the memory of ``arrays``, and new ones for the outputs and for what else the kernel uses."""
+        """Return CuPy arrays: on the memory of ``arrays``, and new ones for the outputs and for what else the
+        kernel uses.
+        """
         cupy = attached.cupy()
         inputs = [cupy.from_dlpack(_plain(array)) for array in jax.block_until_ready(list(arrays))]
         outputs, rest = ([cupy.empty(t.dims, _plain_dtype(numpy_dtype(t))) for t in of] for of in self._made())

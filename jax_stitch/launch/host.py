@@ -48,7 +48,7 @@ def register(kernel: HostKernel) -> None:
 
 @contextmanager
 def held_by_program() -> Iterator[None]:
-    """Have a program hold the kernels it calls, that is made while this lasts."""
+    """Make a program that is made meanwhile hold the kernels it calls."""
     token = _held.set(True)
     try:
         yield

@@ -43,7 +43,7 @@ class Part(Struct, frozen=True, eq=False):
 
     @property
     def bytes(self) -> int:
-        """About how many bytes' worth of work it is."""
+        """Return about how many bytes' worth of work it is."""
         if self.work is not None:
             return self.work
         return sum(byte_size(t) for t in (*self.source.inputs, *self.source.outputs))

@@ -53,7 +53,7 @@ def at_hand() -> ctypes.CDLL | None:
 
 
 def _shipped() -> ctypes.CDLL | None:
-    """That which came with the package, where it can be loaded here."""
+    """Return the handler that came with the package, if it can be loaded here."""
     content = shipped.content()
     if content is None:
         return None

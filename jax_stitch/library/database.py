@@ -60,7 +60,7 @@ def connect() -> sqlite3.Connection:
 
 
 def set_aside(reason: sqlite3.DatabaseError) -> bool:
-    """Renames a damaged library, with one warning, so that a new one is begun; False where it is not damaged.
+    """Rename a damaged library, with one warning, so that a new one is begun; return False if it is not damaged.
 
     Several processes may find it damaged at once: the first renames it, the others find a sound one.
     """
@@ -85,7 +85,8 @@ def set_aside(reason: sqlite3.DatabaseError) -> bool:
 
 @contextmanager
 def connected() -> Iterator[sqlite3.Connection]:
-    """The library while nobody sets it aside: what SQLite does with its file by name then is done with this one.
+    """Connect to the library while nobody sets it aside: what SQLite does with its file by name then is done with this
+    one.
 
     Raises as ``connect`` does.
     """
@@ -142,7 +143,7 @@ def warn_unusable(error: Exception) -> None:
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:
-    """Tables of another making, too: they name columns that are not there."""
+    """Return whether an error is of damage. Tables of another making are: they name columns that are not there."""
     return "no such" in str(error) or "malformed" in str(error)
 
 

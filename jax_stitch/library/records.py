@@ -88,8 +88,8 @@ def summary() -> Summary:
 
 @contextmanager
 def measuring_alone() -> Iterator[None]:
-    """While one process measures, others that want to wait for it, for a while: they would slow each other, and find
-    what the first one measured.
+    """Let others that want to measure wait for this process, for a while: they would slow each other, and find what the
+    first one measured.
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):  # No folder to lock: each measures by itself.

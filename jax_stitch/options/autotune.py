@@ -32,7 +32,7 @@ _VARIABLE = {"1": Autotune.ALL, "0": Autotune.OFF, "top3": Autotune.TOP3}
 
 
 def autotune_for(asked: bool | str | None) -> Autotune:
-    """What a function that asks for this, or (with ``None``) for nothing, gets. The variable is read now.
+    """Return what a function that asks for this, or (with ``None``) for nothing, gets. The variable is read now.
 
     Raises ``UnknownAutotuneError``, also for what the variable says.
     """

@@ -20,7 +20,7 @@ def _options_of_jit() -> tuple[str, ...]:
 
 
 def check_options(given: Iterable[str], own: Iterable[str]) -> None:
-    """``TypeError`` for an option that looks like one of ``stitch_jit``, whose own are these, or of ``jax.jit``.
+    """Raise ``TypeError`` for an option that looks like one of ``stitch_jit``, whose own are these, or of ``jax.jit``.
 
     What looks like none is left to ``jax.jit``, whose error it is to be.
     """
@@ -31,13 +31,13 @@ def check_options(given: Iterable[str], own: Iterable[str]) -> None:
 
 
 def check_function(fun: Any) -> None:
-    """``TypeError`` for an option given without its name. What else is no function is left to ``jax.jit``."""
+    """Raise ``TypeError`` for an option given without its name. What else is no function is left to ``jax.jit``."""
     if isinstance(fun, str):
         raise WrongArgument(f"stitch_jit() takes a function, not {fun!r}; options have names: stitch_jit(mode={fun!r})")
 
 
 def check_names(fun: Callable[..., Any], given: Iterable[str], options: Iterable[str], of: str) -> None:
-    """``TypeError`` for a named argument of ``of`` that is neither the function's nor one of these options."""
+    """Raise ``TypeError`` for a named argument of ``of`` that is neither the function's nor one of these options."""
     try:
         parameters = inspect.signature(fun).parameters
     except (TypeError, ValueError):  # Built in, or a strange object: the call itself will tell.

@@ -21,7 +21,7 @@ class Launcher(StrEnum):
 
 
 def launcher_asked() -> Launcher | None:
-    """What the variable says now, if anything. Raises ``WrongOption`` for what is no launcher."""
+    """Return what the variable says now, if anything. Raise ``WrongOption`` for what is no launcher."""
     text = os.environ.get(LAUNCHER_VARIABLE)
     if not text:
         return None

@@ -11,7 +11,7 @@ STRICT_VARIABLE = "JAX_STITCH_STRICT"
 
 
 def strict_for(asked: bool | None) -> bool:
-    """What a function that asks for this, or (with ``None``) for nothing, gets. The variable is read now.
+    """Return what a function that asks for this, or (with ``None``) for nothing, gets. The variable is read now.
 
     Raises ``ValueError`` for what is neither, also in the variable.
     """

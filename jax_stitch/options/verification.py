@@ -27,7 +27,7 @@ class WrongKernel(RuntimeError):
 
 
 def verify_for(asked: bool | None, strict: bool) -> Verify:
-    """What ``verify=`` asks for; where it says nothing, what the environment does. Raises ``ValueError``."""
+    """Return what ``verify=`` asks for; if it says nothing, what the environment does. Raise ``ValueError``."""
     if asked is None:
         said = os.environ.get(VARIABLE) or "0"
         if said not in ("0", "1"):

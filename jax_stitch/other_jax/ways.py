@@ -61,7 +61,7 @@ def _verdict_of(name: str, failure: BaseException) -> Verdict:
 
 @contextlib.contextmanager
 def _usual_options() -> Iterator[None]:
-    """Have JAX as it is before anybody sets options for the whole process: traced, compiled, and without checks."""
+    """Use JAX as it is before anybody sets options for the whole process: traced, compiled, and without checks."""
     usual: dict[str, Any] = {
         "disable_jit": False,
         "debug_nans": False,

@@ -38,7 +38,7 @@ def difference_page(diff: PlanDiff, seconds: float = EXPLAINING) -> str:
 
 
 def difference_summary(diff: PlanDiff) -> str:
-    """Figures and a sentence, as plain HTML."""
+    """Return figures and a sentence, as plain HTML."""
     return (
         f"<h3>{escape(diff.left.function)}: {escape(diff.names[0])} and {escape(diff.names[1])}</h3>"
         f"<p>{escape(diff.verdict())}</p>"

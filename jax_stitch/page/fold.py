@@ -58,7 +58,7 @@ def folded(operations: Sequence[Operation], drawn: Sequence[int]) -> list[Group]
 
 
 def _key(operation: Operation, normal: Mapping[str, tuple[str, _Key]], seen: Counter[_Key]) -> tuple[_Key, _Key]:
-    """What an operation is one of, and of which layer."""
+    """Return what an operation is one of, and of which layer."""
     call = inner_function(operation.scope)
     scope, instance = normal[operation.scope]
     if call:
@@ -96,7 +96,7 @@ def _normalised(scopes: set[str]) -> dict[str, tuple[str, _Key]]:
 
 
 def _components(scope: str) -> list[tuple[str, str, str]]:
-    """For each component: what is around it, itself with # for its numbers, and these."""
+    """Return, for each component, what is around it, itself with # for its numbers, and these."""
     components: list[tuple[str, str, str]] = []
     prefix = ""
     for word in scope.split("/"):

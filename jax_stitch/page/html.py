@@ -56,7 +56,7 @@ def assembled(title: str, data: Mapping[str, Any], summarised: str) -> str:
 
 
 def packed(data: Mapping[str, Any]) -> str:
-    """JSON, compressed, in letters that mean nothing in HTML."""
+    """Return JSON, compressed, in letters that mean nothing in HTML."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 

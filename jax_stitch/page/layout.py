@@ -24,7 +24,7 @@ class Places:
 
 
 def layered(count: int, edges: Sequence[tuple[int, int]]) -> Places:
-    """Places for nodes 0 to ``count - 1``; an edge against the order of the numbers is not looked at."""
+    """Return places for nodes 0 to ``count - 1``; an edge against the order of the numbers is not looked at."""
     forward = [(a, b) for a, b in dict.fromkeys(edges) if a < b]
     reads: list[list[int]] = [[] for _ in range(count)]
     users: list[list[int]] = [[] for _ in range(count)]

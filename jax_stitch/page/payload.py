@@ -86,7 +86,7 @@ def drawn_numbers(program: PlannedProgram) -> dict[int, int]:
 
 
 def _drawn(operations: Sequence[Operation]) -> list[int]:
-    """What is some work, and the parameters that it reads."""
+    """Return what is some work, and the parameters that it reads."""
     read = {_origin(operations, o) for operation in operations if not operation.free for o in operation.operands}
     drawn = [i for i, o in enumerate(operations) if not o.free or (o.op == "parameter" and i in read)]
     last = list(range(len(operations)))  # of its body, which a loop stands after: it is where its results come out
@@ -196,7 +196,7 @@ def with_details(kernels: Sequence[dict[str, Any]], plans: Sequence[KernelPlan],
 
 
 def _details(plan: KernelPlan, strings: Callable[[str], int]) -> dict[str, Any]:
-    """Of a stitched kernel."""
+    """Return the details of a stitched kernel."""
     return {
         "launch": str(plan.launch),
         "composition": list(plan.composition),
@@ -238,7 +238,9 @@ def _latency(latency: Latency) -> dict[str, Any]:
 
 
 def _candidates(plan: Plan, program: PlannedProgram, seconds: float) -> dict[int, dict[str, Any]]:
-    """For each stitched kernel, those that take longest first, what else was possible for its main instruction."""
+    """Return, for each stitched kernel, those that take longest first, what else was possible for its main
+    instruction.
+    """
     if plan.explain_instruction is None:
         return {}
     end = time.perf_counter() + seconds

@@ -28,7 +28,7 @@ def files_of(program: PlannedProgram) -> list[str]:
 
 
 def excerpts(program: PlannedProgram) -> list[dict[str, Any]]:
-    """For each file its short name and its lines, [number, text], around those that compute something."""
+    """Return, for each file, its short name and its lines, [number, text], around those that compute something."""
     lines: dict[str, set[int]] = defaultdict(set)
     for operation in program.operations:
         file, line = place_of(operation.source)

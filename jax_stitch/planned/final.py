@@ -90,7 +90,7 @@ def _in_turn(operations: Sequence[int], kernels: Sequence[str]) -> dict[int, tup
 
 
 def final_kernels(final: Module, analysed: Module) -> FinalKernels:
-    """Indexes a final program, to look up operations of the analysed one."""
+    """Index a final program, to look up operations of the analysed one."""
     by_name: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     by_place: dict[tuple[str, int, str, str], dict[str, None]] = defaultdict(dict)
     by_line: dict[tuple[str, int, str], dict[str, None]] = defaultdict(dict)
@@ -112,7 +112,7 @@ def final_kernels(final: Module, analysed: Module) -> FinalKernels:
 
 
 def _flows(module: Module) -> dict[tuple[str, str], int]:
-    """What the kernels of each computation read of one another's results, whole values."""
+    """Return what the kernels of each computation read of one another's results, whole values."""
     flows: dict[tuple[str, str], int] = defaultdict(int)
     every = [i for c in module.computations for i in c.instructions]
     fused = {name for i in every if i.opcode in ("fusion", "fusion-start") for name in _called(i)}
@@ -130,7 +130,7 @@ def _flows(module: Module) -> dict[tuple[str, str], int]:
 
 
 def _origins(computation: Computation) -> dict[str, tuple[str, ...]]:
-    """For each value the kernels that make it; "" for what a computation is given."""
+    """Return, for each value, the kernels that make it; "" for what a computation is given."""
     origins: dict[str, tuple[str, ...]] = {}
     for i in computation.instructions:
         if launches_nothing(i):
@@ -180,7 +180,7 @@ def _place(i: Instruction) -> tuple[str, int, str, str]:
 
 
 def _instructions(module: Module, computation: Computation, kernel: str | None) -> Iterator[tuple[str, Instruction]]:
-    """(kernel, instruction) of all that runs, as ``capture.traffic`` counts kernels."""
+    """Yield (kernel, instruction) of all that runs, as ``capture.traffic`` counts kernels."""
     for i in computation.instructions:
         called = _called(i)
         if i.opcode in ("while", "conditional", "call") and kernel is None:

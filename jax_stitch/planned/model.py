@@ -103,7 +103,7 @@ class Program:
 
     @property
     def seconds(self) -> float:
-        """Of one call, predicted: the kernels one after the other."""
+        """Return the predicted seconds of one call: the kernels one after the other."""
         return sum(k.seconds for k in self.kernels)
 
 
@@ -120,7 +120,7 @@ class PlannedProgram:
     """The graphs that the operations are of, with the operation that each of their nodes is."""
 
     def edges(self) -> Iterator[tuple[int, int]]:
-        """(producer, consumer) among the operations, each pair once."""
+        """Yield (producer, consumer) among the operations, each pair once."""
         for i, operation in enumerate(self.operations):
             for o in dict.fromkeys(operation.operands):
                 yield o, i

@@ -107,7 +107,7 @@ def _lines(members: Sequence[tuple[Operation, float]]) -> str:
 
 
 def place_of(source: str) -> tuple[str, int]:
-    """(file, line) of ``file:line``; ("", 0) of what is none."""
+    """Return (file, line) of ``file:line``; ("", 0) of what is none."""
     file, _, line = source.rpartition(":")
     return (file, int(line)) if file and line.isdigit() else ("", 0)
 
@@ -121,7 +121,7 @@ def _function_at(source: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
-    """(first line, last line, name) of each function of a file."""
+    """Return (first line, last line, name) of each function of a file."""
     try:
         tree = ast.parse(source_text(file) or "")
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or written to be hard to read

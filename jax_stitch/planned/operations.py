@@ -74,7 +74,7 @@ class _Lister:
         return [here[r] for r in graph.results]
 
     def _bodies(self, node: Node, here: int, trips: int, operands: list[int]) -> None:
-        """What a loop or a branch runs. Its results are read by the loop itself, which others read."""
+        """Add what a loop or a branch runs. Its results are read by the loop itself, which others read."""
         made: list[int] = []
         for name, body in node.graphs.items():
             count = trips * node.attributes.get("trip_count", 1) if node.op == "while" else trips
@@ -105,7 +105,7 @@ def _is_no_work(graph: Graph, node: Node) -> bool:
 
 
 def flops_of(graph: Graph, node: Node) -> int:
-    """Arithmetic operations of a node; what it only moves counts nothing."""
+    """Return the arithmetic operations of a node; what it only moves counts nothing."""
     sizes = [graph[o].type for o in node.operands]
     first = sizes[0] if sizes and isinstance(sizes[0], TensorType) else None
     match node.op:

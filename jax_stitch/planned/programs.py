@@ -71,7 +71,7 @@ def _trips(operation: Operation, launches: int) -> int:
 
 
 def _origin(operations: Sequence[Operation], i: int) -> int:
-    """What a view is a view of."""
+    """Return what a view is a view of."""
     while operations[i].free and operations[i].op in _VIEWS:
         i = operations[i].operands[0]
     return i
@@ -82,7 +82,7 @@ def _needs_no_memory(operation: Operation) -> bool:
 
 
 def _written(operations: Sequence[Operation], i: int, parts: Collection[int], launches: int) -> int:
-    """What a launch writes of a value; ``parts`` are the elements of a loop's results that somebody reads."""
+    """Return what a launch writes of a value; ``parts`` are the elements of a loop's results that somebody reads."""
     operation = operations[i]
     if operation.op == "dynamic-update-slice":  # in place
         return min(operation.bytes, operations[operation.operands[1]].bytes * _trips(operation, launches))
@@ -90,7 +90,7 @@ def _written(operations: Sequence[Operation], i: int, parts: Collection[int], la
 
 
 def before(operations: Sequence[Operation], final: FinalKernels, traffic: Traffic, device: Device) -> Program:
-    """XLA's final program."""
+    """Return XLA's final program."""
     number = {k.name: n for n, k in enumerate(traffic.kernels)}
     members: dict[int, list[int]] = defaultdict(list)
     kernel_of = [NOWHERE] * len(operations)
@@ -149,7 +149,7 @@ def after(
 
 
 def _others(kernels: Sequence[ProgramKernel], traffic: Traffic, device: Device) -> Iterator[ProgramKernel]:
-    """What the stitched program launches besides, by count: copies and the like, which are no operation's."""
+    """Yield what the stitched program launches besides, by count: copies and the like, which are no operation's."""
     launches = traffic.launches - sum(k.launches for k in kernels)
     if launches > 0:
         moved = max(0, traffic.bytes - sum(k.bytes for k in kernels))
@@ -271,7 +271,7 @@ def _add_silent(
 
 
 def _replaced(xla: Program, kernel_of: Sequence[int], count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """For each stitched kernel, the kernels of XLA that are gone with it, and those that it has only a part of.
+    """Return, for each stitched kernel, the kernels of XLA that are gone with it, and those that it has only a part of.
 
     One that several stitched kernels take apart is gone with the one that has most of its bytes.
     """
@@ -333,5 +333,5 @@ def _predicted(moved: int, flops: int, launches: int, library: bool, device: Dev
 
 
 def peak_flops(device: Device) -> float:
-    """f32 operations per second, a multiply and an add counted as two."""
+    """Return f32 operations per second, a multiply and an add counted as two."""
     return 2.0 * device.fp32_lanes * device.multiprocessors * device.clock_ghz * 1e9

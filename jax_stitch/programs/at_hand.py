@@ -28,7 +28,9 @@ def loaded(verdict: Verdict) -> list[RebuiltProgram]:
 
 @contextmanager
 def at_hand(programs: Sequence[RebuiltProgram]) -> Iterator[None]:
-    """While a call is lowered that needs these: of several it is not known which operation needs which."""
+    """Hold these at hand while a call is lowered that needs them: of several it is not known which operation
+    needs which.
+    """
     token = _at_hand.set(list(programs) if len(programs) == 1 else [])
     try:
         yield

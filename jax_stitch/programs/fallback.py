@@ -71,7 +71,7 @@ def is_internal(failure: Exception) -> bool:
 
 
 def warn(origin: Request, reason: str) -> None:
-    """Says, once for each function and at the place of its definition, that it runs unstitched.
+    """Say, once for each function and at the place of its definition, that it runs unstitched.
 
     Raises ``UnstitchableError`` instead if the function is strict.
     """

@@ -30,7 +30,7 @@ def kernels_named() -> Iterator[None]:
 
 
 def name_kernels(around: ir.Operation, *, is_foreign: bool) -> None:
-    """Have each call of a kernel in a StableHLO operation, such as a module, named after the kernel.
+    """Name each call of a kernel in a StableHLO operation, such as a module, after the kernel.
 
     ``is_foreign``: it was made for another function that computes the same. Then kernels lose the lines of its
     source and its scopes, and all other operations their names.

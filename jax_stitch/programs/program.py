@@ -129,7 +129,7 @@ def _lower(
 
 
 def _keep_nothing(module: ir.Module) -> None:
-    """Donation is for the whole program to say, not for a part of it."""
+    """Let no part of a program donate: that is for the whole program to say."""
     for function in module.body.operations:
         if "arg_attrs" in function.attributes:
             kept = [{a.name: a.attr for a in of if a.name != ALIASING} for of in function.arg_attrs]

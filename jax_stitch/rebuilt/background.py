@@ -40,7 +40,7 @@ class Job(Protocol):
         """Do it. Raises nothing; ``Stopped`` may come at any call and has to pass through."""
 
     def abandon(self, forked: bool) -> None:
-        """It will not be done: the process ends, or is a fork of the one that does it."""
+        """Abandon the job: the process ends, or is a fork of the one that does it."""
 
 
 class Stopped(BaseException):
@@ -62,7 +62,7 @@ def submit(job: Job) -> None:
 
 
 def at_stop(interrupt: Callable[[], None]) -> None:
-    """Has ``interrupt`` called when the process ends while jobs are left: it ends what their thread may wait for."""
+    """Call ``interrupt`` if the process ends while jobs are left: it ends what their thread may wait for."""
     _interrupts.append(interrupt)
 
 
@@ -141,7 +141,7 @@ def _stop() -> None:
 
 
 def _after_fork() -> None:
-    """The thread is the parent's, and so is whatever it was doing."""
+    """Forget the thread, which is the parent's, and whatever it was doing."""
     global _lock
     _lock = threading.Lock()
     _abandon_all(forked=True)

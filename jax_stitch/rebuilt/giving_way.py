@@ -37,8 +37,9 @@ class _Functions(ctypes.Structure):
 
 @contextmanager
 def giving_way(stopped: Callable[[FrameType], object]) -> Iterator[None]:
-    """While this thread gives way. After ``stop``, ``stopped`` is called with the frame of each function of Python that
-    is entered; what it raises comes from there."""
+    """Let this thread give way meanwhile. After ``stop``, ``stopped`` is called with the frame of each function of
+    Python that is entered; what it raises comes from there.
+    """
     library = _prepared()
     if library is None:
         sys.setprofile(_in_python(stopped))
@@ -51,7 +52,7 @@ def giving_way(stopped: Callable[[FrameType], object]) -> Iterator[None]:
 
 
 def stop() -> None:
-    """The process ends: no thread gives way any more, and each asks what is to become of it."""
+    """End all giving way, as the process ends: each thread asks what is to become of it."""
     global _stopping
     _stopping = True
     if _library is not None:

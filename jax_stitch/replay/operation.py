@@ -56,14 +56,14 @@ def operation(
 
 
 def wide_indices(indices: Any) -> Any:
-    """Indices of 8 or 16 bits in 32: XLA clamps them by bounds in their own type, which may not hold these, and then
-    writes anywhere. A whole program seldom has such, but a part of it may.
+    """Return indices of 8 or 16 bits in 32: XLA clamps them by bounds in their own type, which may not hold these, and
+    then writes anywhere. A whole program seldom has such, but a part of it may.
     """
     return indices.astype(np.int32) if np.dtype(indices.dtype).itemsize < 4 else indices
 
 
 def mlir_element_type(dtype: str) -> str:
-    """``"u32"`` -> ``"ui32"``, ``"f8e4m3fn"`` -> ``"f8E4M3FN"``."""
+    """Return MLIR's name of an element type: ``"u32"`` -> ``"ui32"``, ``"f8e4m3fn"`` -> ``"f8E4M3FN"``."""
     if dtype in _MLIR_NAMES:
         return _MLIR_NAMES[dtype]
     if dtype[0] in "su":

@@ -60,7 +60,7 @@ def _producers(graph: Graph, segments: tuple[Segment, ...]) -> dict[int, Segment
 
 
 def _sorted(graph: Graph, needed: dict[Step, tuple[Step, ...]]) -> tuple[Step, ...]:
-    """Kahn's algorithm; among the steps that are ready, the one that came first in the HLO."""
+    """Sort by Kahn's algorithm; among the steps that are ready, the one that came first in the HLO is next."""
 
     def rank(step: Step) -> int:
         return step if isinstance(step, int) else max(step.outputs)

@@ -105,7 +105,7 @@ class _Lives:
         self._note_readers()
 
     def _note_readers(self) -> None:
-        """By whom each value in memory is read: by what takes it, and by those that XLA may compute that in."""
+        """Note by whom each value in memory is read: by what takes it, and by those that XLA may compute that in."""
         graph, steps = self._graph, self._steps
         alone = _ALONE_ON_A_HOST if self._may_wait else frozenset()
         at: dict[int, int] = {}
@@ -141,7 +141,7 @@ class _Lives:
         return i
 
     def pairs(self, segment: Segment) -> Iterator[Spent]:
-        """What a segment may overwrite; first what comes back to where it was."""
+        """Yield what a segment may overwrite; first what comes back to where it was."""
         if segment not in self._steps:
             return
         at_home = {o: [b for b, home in self._home.items() if home == o] for o in segment.outputs}
@@ -165,7 +165,9 @@ class _Lives:
         return self._graph[root].op not in _FIXED or root in self._made
 
     def _to_wait_for(self, segment: Segment, root: int, homed: bool) -> tuple[int, ...] | None:
-        """What a segment has to wait for, so that all others that read a value have done so; None where it cannot."""
+        """Return what a segment has to wait for, so that all others that read a value have done so; None if it
+        cannot.
+        """
         if root in self._results:
             return None
         own = self._steps[segment]

@@ -19,8 +19,8 @@ _moves: ContextVar[tuple[float, Any] | None] = ContextVar("jax_stitch_rounding",
 
 @contextmanager
 def rounded_otherwise(step: float, seed: Any) -> Iterator[None]:
-    """What is traced meanwhile has each result of an inexact operation moved by up to ``step`` of itself, each element
-    by another factor. ``seed`` (a 32-bit integer, traced or not) chooses the factors.
+    """Move each result of an inexact operation that is traced meanwhile by up to ``step`` of itself, each element by
+    another factor. ``seed`` (a 32-bit integer, traced or not) chooses the factors.
 
     Inexact are the heavy elementwise operations (exponentials, quotients of them, and so on), of which two compilers
     have two versions, and conversions of integers to floating values: these stand where arguments have no digits to
@@ -51,9 +51,9 @@ def rounded(graph: Graph, node: Node, value: Any) -> Any:
 
 
 def reordered(node: Node, operands: Sequence[Any], dimensions: Sequence[int]) -> list[Any]:
-    """Arrays that an operation may take in any order along these dimensions, all alike: backwards where the seed of
-    ``rounded_otherwise`` is 0, as they are where it is 1, else at random. Of equal elements, the first and the last are
-    so each first once.
+    """Return arrays that an operation may take in any order along these dimensions, all alike: backwards if the seed of
+    ``rounded_otherwise`` is 0, as they are if it is 1, else at random. Of equal elements, the first and the last are so
+    each first once.
     """
     moves = _moves.get()
     if moves is None:
@@ -97,7 +97,7 @@ def _is_floating(type_: TensorType) -> bool:
 
 
 def _noise(shape: tuple[int, ...], number: int, seed: Any) -> Any:
-    """Factors in [-1, 1), unlike for each element, node and seed: a hash of the three."""
+    """Return factors in [-1, 1), unlike for each element, node and seed: a hash of the three."""
     mixed = lax.iota(jnp.uint32, prod(shape)) * jnp.uint32(0x9E3779B9) + jnp.uint32(number * 0x85EBCA6B & 0xFFFFFFFF)
     mixed = mixed + jnp.asarray(seed, jnp.uint32) * jnp.uint32(0xC2B2AE35)
     for factor in (0x7FEB352D, 0x846CA68B):

@@ -58,7 +58,7 @@ class Difference:
     """In how many of these ``jax.jit`` itself differs from the reference: a last bit may tip a comparison."""
 
     def told(self, elements: int) -> str:
-        """Said in a clause."""
+        """Return the agreement said in a clause."""
         at = f", first at {list(self.first)}" if self.first else ""
         own = (
             f" (jax.jit itself differs from the reference in {self.plain_count:,} of them)" if self.plain_count else ""
@@ -122,12 +122,14 @@ class LeafAgreement:
 
 
 def is_floating(x: Any) -> bool:
-    """True for arrays of floating-point numbers; False for integers, booleans, PRNG keys and what is no array."""
+    """Return True for arrays of floating-point numbers; False for integers, booleans, PRNG keys and what is no
+    array.
+    """
     return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def is_complex(x: Any) -> bool:
-    """True for arrays of complex numbers."""
+    """Return True for arrays of complex numbers."""
     return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.complexfloating)
 
 
@@ -137,7 +139,8 @@ def reference(
     kwargs: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """``fun`` on its arguments with every floating-point array widened to float64, on the CPU; leaves are NumPy arrays.
+    """Return ``fun`` of its arguments with every floating-point array widened to float64, on the CPU; leaves are NumPy
+    arrays.
 
     ``options`` are those that ``jax.jit`` needs for ``fun``. Raises ``NoReference`` if the function does not take
     float64, or returns a narrower floating-point array: a cast inside it then defeats the purpose.
@@ -223,7 +226,7 @@ def _parts(x: Any) -> np.ndarray:
 
 
 def _difference(where: np.ndarray, stitched: np.ndarray, plain: np.ndarray, exact: np.ndarray) -> Difference | None:
-    """What a mask of two results is of; None where there is nothing in it."""
+    """Return what a mask of two results is of; None if there is nothing in it."""
     if not where.any():
         return None
     first = tuple(int(k) for k in np.unravel_index(int(np.argmax(where)), where.shape))

@@ -58,7 +58,7 @@ class Comparison:
         return all(leaf.agrees for leaf in self.leaves)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """(what, jax.jit, stitched, gain) as text."""
+        """Return (what, jax.jit, stitched, gain) as text."""
         spread = max(self.plain.spread, self.stitched.spread)
         rows = [
             (
@@ -109,7 +109,7 @@ class Comparison:
         return comparison_summary(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "function": self.function,
             "device": self.device,
@@ -129,7 +129,7 @@ class Comparison:
         }
 
     def to_json(self) -> str:
-        """``to_dict`` as JSON text."""
+        """Return ``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
 

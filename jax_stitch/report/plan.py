@@ -136,17 +136,17 @@ class Plan:
 
     @cached_property
     def xla_traffic(self) -> Traffic:
-        """Kernels, launches and bytes of XLA's own program."""
+        """Return kernels, launches and bytes of XLA's own program."""
         return self.count_xla()
 
     @cached_property
     def stitched_traffic(self) -> Traffic:
-        """Kernels, launches and bytes of the rebuilt program, compiled by XLA for the device."""
+        """Return kernels, launches and bytes of the rebuilt program, compiled by XLA for the device."""
         return self.count_stitched()
 
     @cached_property
     def xla_hlo(self) -> str:
-        """XLA's final program, which ``jax.jit`` would run: what all figures compare with."""
+        """Return XLA's final program, which ``jax.jit`` would run: what all figures compare with."""
         return self.hlo if self.final_hlo is None else self.final_hlo()
 
     @cached_property
@@ -165,22 +165,22 @@ class Plan:
 
     @property
     def launches(self) -> int:
-        """Kernel launches per call with stitching; a loop body counts once per trip."""
+        """Return the kernel launches per call with stitching; a loop body counts once per trip."""
         return self.stitched_traffic.launches
 
     @property
     def xla_launches(self) -> int:
-        """Kernel launches per call of ``jax.jit``."""
+        """Return the kernel launches per call of ``jax.jit``."""
         return self.xla_traffic.launches
 
     @property
     def bytes(self) -> int:
-        """Device-memory traffic per call with stitching."""
+        """Return the device-memory traffic per call with stitching, in bytes."""
         return self.stitched_traffic.bytes
 
     @property
     def xla_bytes(self) -> int:
-        """Device-memory traffic per call of ``jax.jit``."""
+        """Return the device-memory traffic per call of ``jax.jit``, in bytes."""
         return self.xla_traffic.bytes
 
     def __str__(self) -> str:
@@ -235,7 +235,7 @@ class Plan:
             yield "  time: " + ", ".join(f"{stage} {format_seconds(s)}" for stage, s in self.seconds.items())
 
     def verdict(self) -> str:
-        """What stitching brings over XLA's final program, in a sentence or two."""
+        """Return what stitching brings over XLA's final program, in a sentence or two."""
         return verdict(self)
 
     def replaced(self, kernel: ProgramKernel) -> str:
@@ -245,7 +245,7 @@ class Plan:
         return f"{launches} + parts of {len(kernel.shares)}" if kernel.shares else launches
 
     def figures(self) -> list[tuple[str, str, str, str]]:
-        """(what, jax.jit, stitched, gain) as text: the rows of the table of whole-program figures."""
+        """Return (what, jax.jit, stitched, gain) as text: the rows of the table of whole-program figures."""
         return [
             (
                 "launches",
@@ -263,7 +263,7 @@ class Plan:
         ]
 
     def all_notes(self) -> tuple[str, ...]:
-        """``notes``, and what to know about the counts."""
+        """Return ``notes``, and what to know about the counts."""
         loops = self.xla_traffic.unknown_trips
         unknown = (f"loops of unknown length count as one trip: {', '.join(loops)}",) if loops else ()
         return self.notes + unknown
@@ -288,7 +288,7 @@ class Plan:
         return self.explain_instruction(instruction)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: everything but ``hlo``."""
+        """Return plain values for JSON: everything but ``hlo``."""
         return {
             "function": self.function,
             "device": self.device.name,
@@ -305,7 +305,7 @@ class Plan:
         }
 
     def to_json(self) -> str:
-        """``to_dict`` as JSON text."""
+        """Return ``to_dict`` as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
     @api_boundary
@@ -319,8 +319,8 @@ class Plan:
 
     @api_boundary
     def diff(self, other: Plan) -> PlanDiff:
-        """What ``other`` does otherwise: for another device, by another planner, of another commit. ``print`` shows
-        it, and its ``to_html`` writes a page.
+        """Return what ``other`` does otherwise: for another device, by another planner, of another commit. ``print``
+        shows it, and its ``to_html`` writes a page.
         """
         from jax_stitch.report.plan_diff import diff
 
@@ -336,7 +336,7 @@ class Plan:
 
 
 def _predicted(kernel: KernelPlan) -> tuple[str, str]:
-    """What a launch is predicted to take, and what most of that is."""
+    """Return what a launch is predicted to take, and what most of that is."""
     latency = kernel.latency
     return ("-", "-") if latency is None else (format_seconds(latency.seconds), latency.bound)
 

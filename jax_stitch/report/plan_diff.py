@@ -52,7 +52,7 @@ class PlanDiff:
 
     @cached_property
     def names(self) -> tuple[str, str]:
-        """What the two are called: by what they differ in."""
+        """Return names for the two plans: by what they differ in."""
         for a, b in (
             (self.left.device.name, self.right.device.name),
             (self.left.planner, self.right.planner),
@@ -64,7 +64,7 @@ class PlanDiff:
 
     @cached_property
     def places(self) -> tuple[int, ...]:
-        """For each operation of the second plan, the same one of the first, or ``NOWHERE``."""
+        """Return, for each operation of the second plan, the same one of the first, or ``NOWHERE``."""
         known: dict[tuple[str, str], list[int]] = defaultdict(list)
         for i, o in enumerate(self.left.program.operations):
             known[stem(o.name), o.op].append(i)
@@ -110,7 +110,7 @@ class PlanDiff:
         return (a.schedule, a.launch) == (b.schedule, b.launch)
 
     def verdict(self) -> str:
-        """How they differ, in a sentence."""
+        """Return how they differ, in a sentence."""
         changed = [c for c in self.changes if c.what != "the same"]
         if not changed:
             return "Both have the same kernels." if self.changes else "Neither has stitched kernels."
@@ -121,7 +121,7 @@ class PlanDiff:
         return f"{len(changed):,} of {len(self.changes):,} places differ. {a}: {left}; {b}: {right}."
 
     def figures(self) -> list[tuple[str, str, str, str]]:
-        """(what, first, second, how the second compares) as text."""
+        """Return (what, first, second, how the second compares) as text."""
         rows = []
         for what, get, shown in _FIGURES:
             a, b = get(self.left), get(self.right)
@@ -155,7 +155,7 @@ class PlanDiff:
         return change.what, left, right, " -> ".join(times)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "function": self.left.function,
             "names": list(self.names),

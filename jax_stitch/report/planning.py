@@ -32,7 +32,7 @@ from jax_stitch.tune import stitch_and_tune
 
 
 def placement_of(traced: jax.stages.Traced) -> Placement | None:
-    """How XLA spreads the arguments and results of a function over devices; None where it runs on one.
+    """Return how XLA spreads the arguments and results of a function over devices; None if it runs on one.
 
     That is settled by compiling it, whatever device the plan is for.
     """
@@ -127,7 +127,7 @@ def _unmeasured(device: Device, autotune: Autotune) -> tuple[str, ...]:
 
 
 def _planners_notes(plan: FusionPlan) -> tuple[str, ...]:
-    """What the planner has to say about the whole function and each of its loops and branches."""
+    """Return what the planner has to say about the whole function and each of its loops and branches."""
     return tuple(dict.fromkeys((*plan.notes, *(n for p in plan.children.values() for n in _planners_notes(p)))))
 
 
@@ -153,7 +153,7 @@ def _stitched_text(captured: Capture, stitched: Stitched) -> str:
 
 
 def _count_stitched(text: Callable[[], str], stitched: Stitched, kernels: Sequence[KernelPlan]) -> Traffic:
-    """Traffic of the rebuilt program, and what kernels read of it more than once."""
+    """Return the traffic of the rebuilt program, and what kernels read of it more than once."""
     counted = traffic(text(), host.unread)
     rows = []
     for kernel, plan in zip(stitched.kernels, kernels, strict=True):

@@ -23,8 +23,8 @@ class UnknownStageError(UserError, ValueError):
 
 
 def stages_named(names: Iterable[str], where: str) -> tuple[str, ...]:
-    """These stages in the order of processing; "all" is all of them. Raises ``UnknownStageError``, which says ``where``
-    the wrong name stands.
+    """Return these stages in the order of processing; "all" is all of them. Raise ``UnknownStageError``, which says
+    ``where`` the wrong name stands.
     """
     wanted = {name.strip().lower() for name in names} - {""}
     if unknown := sorted(wanted - {*STAGES, "all"}):

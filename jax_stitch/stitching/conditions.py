@@ -8,5 +8,5 @@ from jax_stitch.programs.source import source
 
 
 def conditions(device: Device) -> dict[str, object]:
-    """That of this one, as JSON values."""
+    """Return the conditions of this process, as JSON values."""
     return compilers(device) | {"source": source()}

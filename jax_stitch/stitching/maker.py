@@ -96,7 +96,7 @@ def _device(facts: dict[str, Any]) -> Device:
 
 @contextmanager
 def _log_kept(level: int) -> Iterator[list[tuple[str, int, str]]]:
-    """What is logged from ``level`` on: logger, level and message."""
+    """Keep what is logged from ``level`` on: logger, level and message."""
     kept: list[tuple[str, int, str]] = []
 
     class Keep(logging.Handler):
@@ -113,8 +113,9 @@ def _log_kept(level: int) -> Iterator[list[tuple[str, int, str]]]:
 
 
 def _give_way() -> None:
-    """Runs, with what it starts, only where a core has nothing else to do: at the lowest of usual priorities a thread
-    still keeps a core for a millisecond or two after another wants it."""
+    """Run, with what it starts, only when a core has nothing else to do: at the lowest of usual priorities a thread
+    still keeps a core for a millisecond or two after another wants it.
+    """
     with suppress(AttributeError, OSError):  # Linux alone has it.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 

@@ -65,7 +65,7 @@ def write(kind: str, name: str, content: bytes) -> None:
 
 
 def set_aside(kind: str, name: str) -> None:
-    """Renames an entry that is whole and of no use all the same, so that it counts as missing."""
+    """Rename an entry that is whole and of no use all the same, so that it counts as missing."""
     with contextlib.suppress(OSError), private.opened(folder(), kind) as place:
         os.replace(name, name + DAMAGED, src_dir_fd=place, dst_dir_fd=place)
 

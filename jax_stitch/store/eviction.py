@@ -50,7 +50,7 @@ def limit() -> int:
 
 
 def written(root: Path, size: int) -> None:
-    """To be told of each entry written: keeps the folder within the limit, looking into it now and then only."""
+    """Hear of each entry written: keep the folder within the limit, and look into it now and then only."""
     allowed = limit()
     with _lock:
         since = _since_look.get(root)

@@ -51,7 +51,8 @@ def contents() -> Contents:
 
 def clear(kinds: Sequence[str] = (*KINDS, LIBRARY)) -> Contents:
     """Empty the cache of these kinds of entries and return all that was in it. Processes that run keep what they have
-    loaded."""
+    loaded.
+    """
     before = contents()
     for path, _ in files(before.folder, kinds):
         remove(path)

@@ -23,7 +23,7 @@ class NotPrivate(PermissionError):
 
 @contextmanager
 def opened(root: Path, kind: str, *, make: bool = False) -> Iterator[int]:
-    """The folder ``kind`` in ``root``, open, where nobody else can write to either; with ``make``, made where missing.
+    """Open the folder ``kind`` in ``root``, if nobody else can write to either; with ``make``, make it if missing.
 
     Raises ``OSError``, of which ``NotPrivate``.
     """
@@ -67,7 +67,7 @@ def can_hold_secrets(parent: Path) -> bool:
 
 @contextmanager
 def open_file(name: str, folder: int, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """A file in an open folder, as its descriptor: no link is followed, and no pipe waited for."""
+    """Open a file in an open folder, as its descriptor: no link is followed, and no pipe waited for."""
     with _descriptor(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, folder) as descriptor:
         yield descriptor
 

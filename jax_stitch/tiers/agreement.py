@@ -74,7 +74,7 @@ class Agreement:
         self._store.put(self._key("made", self._process), json.dumps([ready, word]))
 
     def step(self) -> Step:
-        """What the next call does. It may wait for process 0 to come to the same call."""
+        """Return what the next call does. It may wait for process 0 to come to the same call."""
         with self._lock:
             number, self._calls = self._calls, self._calls + 1
             if self._verdict is not None:
@@ -117,7 +117,7 @@ class Agreement:
         return Step(Kind.STITCHED if self._verdict.stitched else Kind.PLAIN, verdict=self._verdict)
 
     def _decided(self, number: int, propose: Callable[[], tuple[str, Verdict | None]]) -> tuple[str, Verdict | None]:
-        """What all do from that call on: a word, and the verdict if there is one."""
+        """Return what all do from that call on: a word, and the verdict if there is one."""
         key = self._key("call", number)
         if self._process == 0:
             word, verdict = propose()
@@ -135,7 +135,7 @@ class Agreement:
         return word, msgspec.convert(verdict_facts, Verdict)
 
     def _proposal(self) -> tuple[str, Verdict | None]:
-        """Of process 0, by what all have made."""
+        """Return the proposal of process 0, by what all have made."""
         told: list[list[object]] = []
         for process in range(self._count):
             made = self._store.get(self._key("made", process), 0.0)
@@ -152,7 +152,7 @@ class Agreement:
         return "try", None
 
     def _by_times(self) -> tuple[str, Verdict | None]:
-        """Of process 0, by its own times."""
+        """Return the proposal of process 0, by its own times."""
         times = decided(self._times[Kind.PLAIN], self._times[Kind.STITCHED])
         if times is None:
             return "try", None

@@ -42,7 +42,7 @@ def tiered(
 
 
 def traced_apart(fun: Callable[..., Any]) -> Any:
-    """``fun`` as another function to JAX: its plain programs must not be taken for those of ``jax.jit(fun)``."""
+    """Return ``fun`` as another function to JAX: its plain programs must not be taken for those of ``jax.jit(fun)``."""
 
     @functools.wraps(fun)
     def apart(*args: Any, **kwargs: Any) -> Any:

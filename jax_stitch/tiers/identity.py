@@ -61,7 +61,7 @@ def call_name(
 
 
 def _configuration() -> dict[str, str]:
-    """JAX's options, of which some are asked for only when a program is lowered."""
+    """Return JAX's options, of which some are asked for only when a program is lowered."""
     config: Any = jax.config
     names = [name for name in config.values if not any(part in name for part in _OF_NO_PROGRAM)]
     return {name: str(getattr(config, name, None)) for name in names}

@@ -127,7 +127,7 @@ class Making:
 
     @contextlib.contextmanager
     def _compiled_before(self) -> Iterator[None]:
-        """With the program at hand that JAX runs meanwhile."""
+        """Hold the program at hand that JAX runs meanwhile."""
         with inner_operations_plain(self.origin):  # As it was lowered.
             known = compiled.executable_of(self.plain, self.spent) if self.plain is not None else None
         before = compiled.at_hand.set(known)
@@ -138,7 +138,7 @@ class Making:
 
     @contextlib.contextmanager
     def _effort(self) -> Iterator[None]:
-        """Within the budget; and where processes are to agree, by a plan that all of them find."""
+        """Work within the budget; and if processes are to agree, by a plan that all of them find."""
         agrees = self.program.agreement is not None
         before = effort.budget.set(self.budget), effort.planning.set(math.inf if agrees else effort.planning.get())
         agreed = agreeing.set(agrees)

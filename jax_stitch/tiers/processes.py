@@ -44,8 +44,8 @@ def spans_processes(values: Any) -> bool:
 
 
 def agreement_on(traced: jax.stages.Traced) -> Agreement | None:
-    """What the processes are to agree on for a program, by what ``jax.jit`` would run; None where they share no store.
-    Of one text there is one, whatever JAX forgets meanwhile: the others count their calls on.
+    """Return what the processes are to agree on for a program, by what ``jax.jit`` would run; None if they share no
+    store. Of one text there is one, whatever JAX forgets meanwhile: the others count their calls on.
     """
     client = _client()
     if client is None:
@@ -57,7 +57,7 @@ def agreement_on(traced: jax.stages.Traced) -> Agreement | None:
 
 
 def agreement_before(traced: jax.stages.Traced) -> Agreement | None:
-    """That of a program which this process has run before; None where there is none."""
+    """Return the agreement on a program which this process has run before; None if there is none."""
     if not _agreements:
         return None
     with _lock:

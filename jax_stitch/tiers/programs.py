@@ -226,7 +226,7 @@ class Programs:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> None:
-        """Has the program made. The types of the arguments count: they may have been donated."""
+        """Have the program made. The types of the arguments count: they may have been donated."""
         alone = program.agreement is None  # A call that others do not make waits for them.
         again = rehearsal(plain.jaxpr, self._fun, args, kwargs, self._jit_options) if alone else None
         measures, budget = self._mode is Mode.AUTO, budget_for(self._took)
@@ -265,7 +265,7 @@ class Programs:
         return result
 
     def _failed(self, program: Program, failure: Exception) -> None:
-        """The device has refused the stitched program, and not the other one: this process leaves it."""
+        """Leave the stitched program in this process: the device has refused it, and not the other one."""
         told = str(failure).splitlines()[0]
         if program.move(State.PLAIN, Verdict(False, f"the stitched program failed: {told}")):
             self.settle()
@@ -294,7 +294,7 @@ class Programs:
         return self._together(program, agreement, args, kwargs)
 
     def _settle_on(self, program: Program, verdict: Verdict) -> None:
-        """All later calls run what the verdict says, also in later processes."""
+        """Make all later calls run what the verdict says, also in later processes."""
         names, made = program.names, program.made
         verdict = replace(verdict, programs=names, kernels=made.kernels, replaced=made.replaced)
         if not program.move(State.STITCHED if verdict.stitched else State.PLAIN, verdict):
@@ -306,7 +306,7 @@ class Programs:
         self.settle()
 
     def settle(self) -> None:
-        """Has the next call of each program find in which state that is."""
+        """Make the next call of each program find in which state that is."""
         programs = list(self._programs.values())
         forget_types(self.function)
         if {program.state for program in programs} == {State.STITCHED}:
@@ -332,7 +332,7 @@ class Programs:
         return True
 
     def status(self) -> Status:
-        """What calls like those made so far run, what is being made, and what it brought."""
+        """Return what calls like those made so far run, what is being made, and what it brought."""
         programs = tuple(status_of(program) for program in list(self._programs.values()))
         return Status(self._origin.name, self._mode.value, programs + inside(self._origin))
 

@@ -82,7 +82,7 @@ class _Writer:
         """What has a number or a word: as long as it lives, nothing else has its id."""
 
     def value(self, value: Any) -> None:
-        """A parameter, a constant, or a program. Raises ``_NotWritten``."""
+        """Write a parameter, a constant, or a program. Raise ``_NotWritten``."""
         write = _WRITERS.get(type(value))
         if write is not None:
             write(self, value)
@@ -107,7 +107,7 @@ class _Writer:
             self.value(values[name])
 
     def array(self, array: Any) -> None:
-        """A constant."""
+        """Write a constant."""
         if not _is_on_one_device(array):
             raise _NotWritten
         try:
@@ -161,7 +161,7 @@ class _Writer:
                 self.words.append(str(numbers[operand]))
 
     def _type(self, aval: Any) -> str:
-        """Types are shared between variables."""
+        """Return the number of a type: types are shared between variables."""
         word = self._known.get(id(aval))
         if word is None:
             word = self._known[id(aval)] = _type_word(aval)
@@ -169,7 +169,7 @@ class _Writer:
         return word
 
     def _context(self, context: Any) -> str:
-        """What JAX notes of where an operation was traced."""
+        """Return what JAX notes of where an operation was traced."""
         word = self._known.get(id(context))
         if word is None:
             names = [name for name in type(context).__slots__ if name != "__weakref__"]

@@ -44,7 +44,7 @@ class NoLauncher(CompilerTrouble):
 
 
 def choose(device: Device) -> None:
-    """Settles how kernels are launched on an attached GPU: what is known of it, else what works.
+    """Settle how kernels are launched on an attached GPU: what is known of it, else what works.
 
     Raises ``NoLauncher``, which has the reasons.
     """
@@ -76,7 +76,7 @@ def _entry(device: Device) -> str:
 
 
 def fault(device: Device, launcher: Launcher) -> str:
-    """What is wrong about launches of one kind; empty where nothing is."""
+    """Return what is wrong about launches of one kind; empty if nothing is."""
     try:
         kernel, source = compile_kernel(_source(), target_of(device)), _source()
         given = np.arange(_SIZE, dtype=np.float32)

@@ -57,7 +57,7 @@ def candidates(unit: Unit, device: Device, choice: Autotune) -> tuple[Contender,
 
 
 def _candidate(name: str, kernels: Iterable[StitchedKernel]) -> Contender | None:
-    """None where the check of a kernel fails."""
+    """Return the candidate, or None if the check of a kernel fails."""
     try:
         return Contender(name, tuple(kernels))
     except KernelRefused as refusal:

@@ -18,7 +18,7 @@ from jax_stitch.tune.units import by_graph, numbered
 
 
 def in_place(stitched: Stitched) -> Stitched:
-    """``stitched`` with its kernels' outputs written in place where the program and the kernel allow it."""
+    """Return ``stitched`` with its kernels' outputs written in place if the program and the kernel allow it."""
     of: dict[Segment, StitchedKernel] = {}
     graph = _graph(stitched.plan, by_graph(stitched.kernels), of)
     found = spent(graph, stitched.capture.homes, may_wait=stitched.device.target.is_host)

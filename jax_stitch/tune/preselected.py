@@ -47,7 +47,7 @@ def fastest(
 
 
 def _seconds(candidate: Contender, kernels: Mapping[int, Kernel], device: Device) -> float:
-    """What its kernels take one after another, each on arguments of its own and with a cold cache."""
+    """Return what its kernels take one after another, each on arguments of its own and with a cold cache."""
     total = 0.0
     for kernel in candidate.kernels:
         made = kernels[id(kernel.source)]

@@ -27,7 +27,7 @@ _METHOD = 3
 
 
 def unit_race(unit: Unit, contenders: Sequence[Contender], device: Device) -> Race:
-    """XLA's own kernels for a unit, then its candidates, on ``device``."""
+    """Return a race of XLA's own kernels for a unit, then its candidates, on ``device``."""
     by_xla = replay(StitchedGraph(unit.by_xla))
     in_loop = any(k.launches > 1 for k in unit.kernels)
     # Of a loop, what one step leaves in the cache the next one finds there.
@@ -47,8 +47,8 @@ def unit_race(unit: Unit, contenders: Sequence[Contender], device: Device) -> Ra
 
 
 def _launchers(contenders: Sequence[Contender], device: Device) -> dict[str, Launcher]:
-    """What runs the kernels of each candidate that is worth a program of XLA's, by its key; the planned one is the
-    user's to hear of if it does not compile.
+    """Return what runs the kernels of each candidate that is worth a program of XLA's, by its key; the planned one is
+    the user's to hear of if it does not compile.
     """
     compiled: dict[str, dict[int, Kernel]] = {}
     for candidate in contenders:
@@ -65,7 +65,8 @@ def _launchers(contenders: Sequence[Contender], device: Device) -> dict[str, Lau
 
 
 def whole_race(plans: Sequence[Stitched], device: Device) -> tuple[Race, tuple[str, ...]]:
-    """``jax.jit`` of a captured function, then the function as each of ``plans`` has it, on ``device``.
+    """Return a race of ``jax.jit`` of a captured function, then the function as each of ``plans`` has it, on
+    ``device``.
 
     Also the plans' keys: plans may be one program.
     """

@@ -18,8 +18,8 @@ _logger = logging.getLogger(__name__)
 
 
 def all_resident(stitched: Stitched, kernels: tuple[Kernel, ...]) -> tuple[Stitched, tuple[Kernel, ...]]:
-    """``stitched`` and its compiled ``kernels``, less those whose blocks do not fit the device together by what the
-    compiler says of registers and shared memory; a note on the plan names them.
+    """Return ``stitched`` and its compiled ``kernels``, less those whose blocks do not fit the device together by what
+    the compiler says of registers and shared memory; a note on the plan names them.
     """
     compiled = dict(zip(map(id, stitched.sources), kernels, strict=True))
     reasons: dict[int, str] = {}

@@ -32,7 +32,7 @@ LEAST_SECONDS = 5e-6
 
 
 def without_slower(stitched: Stitched) -> Stitched:
-    """``stitched`` less the kernels that are predicted to be slower than XLA's; on a CPU all stay."""
+    """Return ``stitched`` less the kernels that are predicted to be slower than XLA's; on a CPU all stay."""
     if stitched.device.target.lanes_are_vectors or not stitched.kernels:
         return stitched
     by_name = {k.name: k for k in traffic_of(module_of(stitched.capture.text)).kernels}

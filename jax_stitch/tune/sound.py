@@ -13,7 +13,7 @@ _logger = logging.getLogger(__name__)
 
 
 def sound(stitched: Stitched) -> Stitched:
-    """``stitched`` without the kernels that are refused, each of which a note on the plan names."""
+    """Return ``stitched`` without the kernels that are refused, each of which a note on the plan names."""
     if not stitched.refused:
         return stitched
     left = without(stitched, dict.fromkeys(stitched.refused, "the check of its kernel fails"))

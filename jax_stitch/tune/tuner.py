@@ -42,7 +42,7 @@ _TOO_LARGE = "its arguments are too large to be made for the purpose"
 def tune(
     stitched: Stitched, device: Device, choice: Autotune, others: Mapping[str, Stitched] = MappingProxyType({})
 ) -> Stitched:
-    """``stitched`` with the fastest that ``choice`` has tried on ``device``, which is attached and runs it.
+    """Return ``stitched`` with the fastest that ``choice`` has tried on ``device``, which is attached and runs it.
 
     A unit of kernels that does not beat XLA's own is left to XLA, unless the function with all of them is faster; and
     where the function as a whole does not beat ``jax.jit`` all of it is: then it has no kernels. ``others`` are other

@@ -12,8 +12,8 @@ from jax_stitch.tune.units import by_graph, numbered, units_of
 
 
 def without(stitched: Stitched, reasons: Mapping[int, str]) -> Stitched:
-    """``stitched`` less the kernels of these numbers, and those that hand partial results to or from them; the reasons
-    stand on the plan.
+    """Return ``stitched`` less the kernels of these numbers, and those that hand partial results to or from them; the
+    reasons stand on the plan.
     """
     if not reasons:
         return stitched

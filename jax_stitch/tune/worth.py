@@ -96,7 +96,7 @@ def bound(text: str, device: Device, homes: Mapping[int, int] = _NONE) -> Bound 
 
 
 def worthwhile(stitched: Stitched) -> Stitched:
-    """``stitched`` less the kernels that are predicted to save least, and not what compiling them costs.
+    """Return ``stitched`` less the kernels that are predicted to save least, and not what compiling them costs.
 
     Raises ``NotWorthStitching`` where none is left, or none was planned.
     """
@@ -211,7 +211,7 @@ def _passes(module: Module, fusion: Instruction) -> int:
 
 @functools.lru_cache(maxsize=1)
 def _read(text: str) -> tuple[Module, Traffic]:
-    """Of the program at hand: read once for all that is asked of it."""
+    """Return the module and traffic of the program at hand: read once for all that is asked of it."""
     module = module_of(text)
     traffic = traffic_of(module)
     fusions = (i for c in module.computations for i in c.instructions if i.opcode in ("fusion", "fusion-start"))

@@ -28,8 +28,8 @@ class Kind(Enum):
 
 
 def arguments(types: Sequence[jax.ShapeDtypeStruct], seed: int, kind: Kind, scale: float = 1.0) -> list[Array]:
-    """Random values of these types, floating ones about as large as ``scale``. Integers are positions along the longest
-    dimension, since most are indices.
+    """Return random values of these types, floating ones about as large as ``scale``. Integers are positions along the
+    longest dimension, since most are indices.
     """
     rng = np.random.default_rng(seed)
     longest = max((d for t in types for d in t.shape), default=2)

@@ -66,7 +66,7 @@ def _is_odd(type: NodeType) -> bool:
 
 
 def _attributes(node: Node) -> Mapping[str, object]:
-    """Without the algorithm of a product, which is one of narrower types."""
+    """Return attributes without the algorithm of a product, which is one of narrower types."""
     if "algorithm" not in node.attributes:
         return node.attributes
     return MappingProxyType({k: v for k, v in node.attributes.items() if k != "algorithm"})

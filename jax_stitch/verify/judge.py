@@ -37,10 +37,10 @@ def disagreement(
     special: bool = False,
     exact: Array | None = None,
 ) -> str | None:
-    """What is wrong with a result, or ``None``. ``moved`` are the reference's results on moved arguments, ``unit`` is
-    the relative unit in the last place of the coarsest floating type among the operations. On ``special`` arguments a
-    NaN may stand where the reference has a number: the maximum of XLA's CPU compiler loses some. ``exact`` is the
-    result without roundings: what is about as near to it as the reference is right.
+    """Return what is wrong with a result, or ``None``. ``moved`` are the reference's results on moved arguments,
+    ``unit`` is the relative unit in the last place of the coarsest floating type among the operations. On ``special``
+    arguments a NaN may stand where the reference has a number: the maximum of XLA's CPU compiler loses some. ``exact``
+    is the result without roundings: what is about as near to it as the reference is right.
     """
     if got.size == 0:
         return None

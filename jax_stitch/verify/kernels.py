@@ -76,7 +76,7 @@ class _NeverEnds(Exception):
 
 
 def verified(stitched: Stitched, device: Device, choice: Verify) -> Stitched:
-    """``stitched`` without the kernels that compute something else than XLA on ``device``, which runs them.
+    """Return ``stitched`` without the kernels that compute something else than XLA on ``device``, which runs them.
 
     Each disagreement is a warning, or under ``Verify.RAISE`` raises ``WrongKernel``. Verdicts are kept on disk. What
     could not be run is noted on the plan.
@@ -147,7 +147,7 @@ class _Verifier:
             return ""
 
     def _told(self, unit: Unit, names: str) -> str | None:
-        """What is wrong with a unit, or nothing; None where that could not be seen."""
+        """Return what is wrong with a unit, or nothing; None if that could not be seen."""
         key = self._key(unit)
         if key not in self.known:
             kept = store.read(_KIND, key)
@@ -201,8 +201,9 @@ class _Others:
 
 
 def _scale(unit: Unit, xla: Bounded) -> float:
-    """How large a loop's arguments are best: as large as may be without results that overflow, or of which roundings
-    decide more than the fourth digit."""
+    """Return how large a loop's arguments are best: as large as possible without results that overflow, or of which
+    roundings decide more than the fourth digit.
+    """
     if not any(n.op == "while" for n in needed(unit.by_xla)):
         return 1.0
     scale = 1.0
@@ -221,9 +222,10 @@ def _scale(unit: Unit, xla: Bounded) -> float:
 
 
 def _compared(unit: Unit, ours: Run, xla: Bounded, others: _Others, scale: float, kind: Kind, first: int) -> str:
-    """What is wrong on some arguments of one kind, and on others too: the next, or of many equal ones, of which few are
-    where it counts, any. ``first`` is the first of their seeds. Raises ``_NeverEnds`` where a loop of XLA's program has
-    no end on any of them."""
+    """Return what is wrong on some arguments of one kind, and on others too: the next, or of many equal ones, of which
+    few are where it counts, any. ``first`` is the first of their seeds. Raise ``_NeverEnds`` if a loop of XLA's program
+    has no end on any of them.
+    """
     found, tried = list[str](), 0
     for seed in range(first, first + _SEEDS):
         given = arguments(unit.arguments, seed, kind, scale)
@@ -251,7 +253,7 @@ def _told_of(
     others: _Others,
     kind: Kind,
 ) -> str:
-    """What is wrong with the results on these arguments."""
+    """Return what is wrong with the results on these arguments."""
     if all(_same_bits(g, w) for g, w in zip(got, wanted, strict=True)):
         return ""
     unit_of_rounding = _coarsest(unit)

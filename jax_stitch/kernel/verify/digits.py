@@ -92,7 +92,7 @@ def _digits(terms: Sequence[tuple[Atom, int]], ranges: Mapping[str, int]) -> tup
 def _piece(
     atom: Atom, ranges: Mapping[str, int], sizes: dict[Expr | str, int], used: set[str]
 ) -> tuple[Expr | str, int, int]:
-    """What an atom takes digits of, from which weight on, and below which."""
+    """Return what an atom takes digits of, from which weight on, and below which."""
     if isinstance(atom, Var):
         if atom.name not in ranges:
             raise NotDigits

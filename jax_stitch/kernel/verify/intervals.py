@@ -29,7 +29,7 @@ class Intervals:
 
     @contextmanager
     def within(self, ranges: Mapping[str, Range]) -> Iterator[None]:
-        """Inside, variables have these ranges."""
+        """Give variables these ranges inside."""
         outer = dict(self.ranges)
         self.ranges |= ranges
         yield
@@ -37,7 +37,7 @@ class Intervals:
 
     @contextmanager
     def where(self, holding: Sequence[Test], failing: Sequence[Sequence[Test]] = ()) -> Iterator[None]:
-        """Inside, all of ``holding`` hold, and not all of each of ``failing``."""
+        """Assume inside that all of ``holding`` hold, and not all of each of ``failing``."""
         self._holding.append(holding)
         self._failing += failing
         yield

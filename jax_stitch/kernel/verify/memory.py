@@ -19,7 +19,7 @@ NARROW = 1 << 31
 
 
 def memory_findings(part: Part, shared_bytes: int) -> Iterator[Finding]:
-    """Faults of a part's shared memory, of which its launch has ``shared_bytes``, and of its buffers' sizes."""
+    """Yield faults of a part's shared memory, of which its launch has ``shared_bytes``, and of its buffers' sizes."""
     placed = sorted(
         (s.offset, s.offset + _bytes(part, s), s.name, s)
         for s in _statements((*part.before, *part.body, *part.after))

@@ -20,8 +20,9 @@ _bound: ContextVar[tuple[int, Told] | None] = ContextVar("jax_stitch_bound", def
 
 @contextmanager
 def loops_bounded(steps: int, told: Told) -> Iterator[None]:
-    """What is traced meanwhile has loops of unknown length that take at most ``steps`` steps. ``told`` hears how many
-    each took, when the program runs: as many where it would not have ended."""
+    """Let loops of unknown length that are traced meanwhile take at most ``steps`` steps. ``told`` hears how many each
+    took, when the program runs: as many if it would not have ended.
+    """
     before = _bound.set((steps, told))
     try:
         yield

@@ -51,7 +51,7 @@ def _config(config: BackendConfig | str, is_typed: bool) -> str:
 
 @functools.cache
 def load_lapack() -> None:
-    """Have JAX hand LAPACK's routines to XLA, as it does when it first lowers a call to one; else a call crashes."""
+    """Make JAX hand LAPACK's routines to XLA, as it does when it first lowers a call to one; else a call crashes."""
     matrix = jax.ShapeDtypeStruct((1, 1), "float32")
     jax.jit(lax.linalg.cholesky).trace(matrix).lower(lowering_platforms=("cpu",))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def string(value: str) -> str:
-    """A string with its escapes: MLIR knows those of bytes, as in ``\\0A``, and none of JSON's ``\\u000a``."""
+    """Return a string with its escapes: MLIR knows those of bytes, as in ``\\0A``, and none of JSON's ``\\u000a``."""
     data = value.encode("utf-8", "surrogateescape")
     return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data) + '"'
 
@@ -38,10 +38,10 @@ def pairs(values: Sequence[tuple[int, int]]) -> str:
 
 
 def listed(values: Iterable[int]) -> str:
-    """``[1, 2]``, as the fields of a dimension-number attribute."""
+    """Return ``[1, 2]``, as the fields of a dimension-number attribute."""
     return f"[{', '.join(map(str, values))}]"
 
 
 def fields(kind: str, values: Mapping[str, object]) -> str:
-    """``#stablehlo.kind<name = value, ...>``."""
+    """Return ``#stablehlo.kind<name = value, ...>``."""
     return f"#stablehlo.{kind}<{', '.join(f'{name} = {value}' for name, value in values.items())}>"
