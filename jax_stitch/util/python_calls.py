@@ -69,7 +69,7 @@ def _lower(
 
 
 def renumber(module: ir.Module, first: int) -> None:
-    """Number the functions that a StableHLO module calls, of a list of its own, from ``first`` on."""
+    """Renumber the functions that a StableHLO module calls, of a list of its own, from ``first`` on."""
 
     def visit(operation: Any) -> ir.WalkResult:
         attributes = operation.attributes

@@ -40,7 +40,7 @@ class _Network:
             self._left += (self._cuttable + 1 if capacity is None else capacity, 0)
 
     def find_levels(self, source: int, sink: int) -> bool:
-        """Number the nodes by their distance from the source, and return whether more can flow to the sink."""
+        """Set the nodes' distances from the source, and return whether more can flow to the sink."""
         level = [-1] * len(self._edges_of)
         level[source] = 0
         layer = [source]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def string(value: str) -> str:
-    """Return a string with its escapes: MLIR knows those of bytes, as in ``\\0A``, and none of JSON's ``\\u000a``."""
+    r"""Return a string with its escapes: MLIR knows those of bytes, as in ``\0A``, and none of JSON's ``\u000a``."""
     data = value.encode("utf-8", "surrogateescape")
     return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data) + '"'
 
