@@ -90,7 +90,9 @@ def bound(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Range]:
 
 def bound_by(node: Any) -> dict[str, Range]:
     """Return the ranges of the variables that a node binds; a loop without an end of its own has none."""
-    return bound(type(node), {f.name: getattr(node, f.name) for f in forms(type(node))})
+    kind = type(node)
+    names = (f.name for f in forms(kind)) if kind in _RANGES else axes_of(kind)
+    return bound(kind, {name: getattr(node, name) for name in names})
 
 
 def declares(kind: type[Any]) -> bool:
