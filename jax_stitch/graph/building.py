@@ -27,12 +27,22 @@ from .reductions import join_reductions
 from .rewriting import rewritten
 from .rotation import rotate_by_slices
 from .scatters import localise_scatter
-from .simplify import order_broadcast, simplify_convert, simplify_movement, simplify_select, simplify_sign
+from .simplify import (
+    order_broadcast,
+    simplify_convert,
+    simplify_movement,
+    simplify_quotient,
+    simplify_select,
+    simplify_sign,
+)
 from .spaced import space_scatter
 from .verifier import verify
 from .windows import tile_window
 
-_CLEAN = (order_broadcast, simplify_movement, simplify_convert, simplify_select, simplify_sign, fold)
+_CLEAN = (
+    *(order_broadcast, simplify_movement, simplify_convert),
+    *(simplify_select, simplify_sign, simplify_quotient, fold),
+)
 
 
 class _Building:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hlo_parser import ELEMENT_TYPES
+
 from .builder import Builder
 from .model import Node, TensorType
 
@@ -70,6 +72,19 @@ def simplify_sign(builder: Builder, node: Node) -> int | None:
     if source.op != "negate":
         return None
     return source.operands[0] if node.op == "negate" else builder.derive(node, node.op, node.type, source.operands)
+
+
+def simplify_quotient(builder: Builder, node: Node) -> int | None:
+    """Replace an integer's quotient by itself, and its remainder, by 1 and 0: LLVM does, of zero too, where a quotient
+    by another zero has all bits set.
+    """
+    if node.op not in ("divide", "remainder") or node.operands[0] != node.operands[1]:
+        return None
+    if node.tensor.dtype[0] not in "su":
+        return None
+    value = np.array(node.op == "divide", ELEMENT_TYPES[node.tensor.dtype].numpy)
+    one = builder.constant(node, node.tensor.dtype, value)
+    return builder.derive(node, "broadcast", node.type, [one], {"dimensions": ()}) if node.tensor.dims else one
 
 
 def known_value(builder: Builder, i: int) -> np.generic | None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hlo_parser import ELEMENT_TYPES
 from jax_stitch import replay
 from tests.graph.helpers import ADD, assert_equal, both, only, ops, values
 
@@ -54,6 +55,18 @@ def test_negations_that_change_nothing(body: str, expected: list[str]) -> None:
     assert_equal(flat, built, x)
     signs = (np.copysign(1, values(g, x)[0][~np.isnan(x)]) for g in (flat, built))
     np.testing.assert_array_equal(*signs)
+
+
+@pytest.mark.parametrize("dtype", ["s8", "u8", "s32", "u64"])
+def test_integers_over_themselves(dtype: str) -> None:
+    """Catches what other zeros have, all bits set: LLVM makes 1 of ``x / x`` and 0 of its remainder whatever ``x``."""
+    x = np.array([0, 1, 7, 100], ELEMENT_TYPES[dtype].numpy)
+    for op, value in (("divide", 1), ("remainder", 0)):
+        built = both(f"%x = {dtype}[4]{{0}} parameter(0)\n ROOT %a = {dtype}[4]{{0}} {op}(%x, %x)")[1]
+        assert op not in ops(built)
+        np.testing.assert_array_equal(values(built, x)[0], np.full(4, value, x.dtype))
+    built = both("%x = f32[4]{0} parameter(0)\n ROOT %a = f32[4]{0} divide(%x, %x)")[1]
+    assert ops(built) == ["divide"]
 
 
 def test_rotations_are_slices() -> None:
