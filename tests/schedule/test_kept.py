@@ -41,7 +41,7 @@ def powers(kernels: Any) -> list[int]:
 def test_powers_are_raised_once_for_each_row_and_column(shape: tuple[int, ...]) -> None:
     """A pass over the matrix raised two for each of its elements, and the next pass read them from memory."""
     g = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    stitched = forced.stitched(forced.hlo_of(factored, g), CPU)
+    stitched = forced.stitched(forced.hlo_of(factored, g), forced.device("haswell"))
     (kernel,) = stitched.kernels
     assert powers(stitched.kernels) == sorted(shape[-2:])
     graph, (part,) = kernel.scheduled.graph, kernel.scheduled.parts
