@@ -69,7 +69,8 @@ def simplify_sign(builder: Builder, node: Node) -> int | None:
     if node.op not in ("negate", "abs", "cosine"):
         return None
     source = builder[node.operands[0]]
-    if source.op != "negate":
+    is_even = source.tensor.dtype[0] != "u"  # Of unsigned numbers ``abs`` is the identity.
+    if source.op != "negate" or not (node.op == "negate" or is_even):
         return None
     return source.operands[0] if node.op == "negate" else builder.derive(node, node.op, node.type, source.operands)
 

@@ -8,6 +8,8 @@ import pytest
 from hlo_parser import ELEMENT_TYPES
 from tests.graph.helpers import assert_equal, both, ops, values
 
+TWO_SIDES = "%a = f32[8]{0} abs(%n)\n %b = f32[8]{0} abs(%x)\n ROOT %s = f32[8]{0} add(%a, %b)"
+
 
 @pytest.mark.parametrize(
     ("body", "expected"),
@@ -15,9 +17,9 @@ from tests.graph.helpers import assert_equal, both, ops, values
         ("%n = f32[8]{0} negate(%x)\n ROOT %m = f32[8]{0} negate(%n)", []),
         ("%n = f32[8]{0} negate(%x)\n ROOT %m = f32[8]{0} cosine(%n)", ["cosine"]),
         ("%n = f32[8]{0} negate(%x)\n ROOT %m = f32[8]{0} sine(%n)", ["negate", "sine"]),
-        ("%n = f32[8]{0} negate(%x)\n %a = f32[8]{0} abs(%n)\n %b = f32[8]{0} abs(%x)\n ROOT %s = f32[8]{0} add(%a, %b)", ["abs", "add"]),  # noqa: E501
+        (f"%n = f32[8]{{0}} negate(%x)\n {TWO_SIDES}", ["abs", "add"]),
     ],
-)  # fmt: skip
+)
 def test_negations_that_change_nothing(body: str, expected: list[str]) -> None:
     """Catches signs lost of odd functions, and of zeros."""
     flat, built = both("%x = f32[8]{0} parameter(0)\n" + body)
@@ -26,6 +28,13 @@ def test_negations_that_change_nothing(body: str, expected: list[str]) -> None:
     assert_equal(flat, built, x)
     signs = (np.copysign(1, values(g, x)[0][~np.isnan(x)]) for g in (flat, built))
     np.testing.assert_array_equal(*signs)
+
+
+def test_a_sign_of_unsigned_numbers_stays() -> None:
+    """Catches ``abs(-x)`` taken for ``abs(x)`` of numbers whose negation wraps around."""
+    flat, built = both("%x = u8[3]{0} parameter(0)\n %n = u8[3]{0} negate(%x)\n ROOT %a = u8[3]{0} abs(%n)")
+    assert ops(built) == ["negate", "abs"]
+    assert_equal(flat, built, np.array([0, 1, 200], np.uint8))
 
 
 @pytest.mark.parametrize("dtype", ["s8", "u8", "s32", "u64"])
