@@ -32,7 +32,7 @@ class Kind(Enum):
     TILE = "ST_T({name})"
     SPLIT = "ST_S({name})"
     REST = "{name}_rest"
-    """What one thread adds up of the steps that do not fill its vectors."""
+    """The sum of the steps that do not fill a vector."""
     SHARED = "{name}[p_]"
     """An array of which each row has a piece: a thread's own place of it."""
     ARRAY = "array"

@@ -14,7 +14,7 @@ from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, 
 from jax_stitch.emit.inner_reductions import inner_reduction
 from jax_stitch.emit.lines import described, source_lines, tables
 from jax_stitch.emit.names import Names
-from jax_stitch.emit.passes import make_pass, row_axes, stretches_of
+from jax_stitch.emit.passes import make_pass, place_axes, stretches_of
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.scans import scan_pass
 from jax_stitch.emit.sorts import Sorter, declarations, sort_statements, sorter
@@ -175,7 +175,7 @@ class PartEmitter:
             assert isinstance(where, Ref)
             by_size.setdefault(size, []).append(st.Assign(where, Element(self._buffers[i], at, dtype)))
         return [
-            st.Pass(*row_axes(size), (), (st.Stretch(0, size, tuple(body)),), fetches=True)
+            st.Pass(*place_axes(size), (), (st.Stretch(0, size, tuple(body)),), fetches=True)
             for size, body in by_size.items()
         ]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jax_stitch.emit.passes import row_axes
+from jax_stitch.emit.passes import place_axes
 from jax_stitch.indices.expr import Expr, Var
 from jax_stitch.indices.variables import PLACE
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
-from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.threads import How, Who
 from jax_stitch.schedule.model import LoopPass, OncePass, StorageKind
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     vector = part.vectors.get(size, 1)
     together = emitter.names.fresh(f"{name}_vector") if vector > 1 else ""
     written = st.Assign(Element(emitter.out[i], at, dtype, together), Ref(name, r.dtype))
-    unrolled = part.own_storage[key].kind is StorageKind.REGISTERS
+    how = How.UNROLLED if part.own_storage[key].kind is StorageKind.REGISTERS else How.LANE
     stretch = st.Stretch(0, size, (written,))
-    one_row = st.Pass(*row_axes(size, unrolled=unrolled), (), (stretch,), vector, first_row_only=True)
+    one_row = st.Pass(*place_axes(size, how=how), (), (stretch,), vector, first_row_only=True)
     if part.split.rows_per_block == 1:
         return [one_row]
     return [st.JoinRows(r.name, name, part.per_lane(size), size), one_row]

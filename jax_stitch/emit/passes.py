@@ -20,11 +20,9 @@ def stretches_of(part: Part, row_pass: LoopPass) -> list[Stretch | None]:
     )
 
 
-def row_axes(size: int, period: int | None = None, *, unrolled: bool = False) -> tuple[Axis, Axis]:
-    """Return the variables of the runs of a row of ``size`` places, and of the ``period`` places of a run."""
-    period = period or size
-    how = How.UNROLLED if unrolled else How.LANE
-    return Axis(RUN, size // max(1, period)), Axis(PLACE, period, how)
+def place_axes(places: int, runs: int = 1, how: How = How.LANE) -> tuple[Axis, Axis]:
+    """Return the variables of some runs, and of the places of a run."""
+    return Axis(RUN, runs), Axis(PLACE, places, how)
 
 
 def make_pass(
@@ -46,7 +44,7 @@ def make_pass(
     made = [statements.Stretch(*b, tuple(s.lines[PER_PLACE])) for s, b in zip(scopes, bounds, strict=True)]
     first = scopes[0]
     return Pass(
-        *row_axes(size, period, unrolled=unrolled),
+        *place_axes(period, size // max(1, period), How.UNROLLED if unrolled else How.LANE),
         row,
         tuple(made),
         first.vector,

@@ -16,10 +16,11 @@ from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, 
 from jax_stitch.emit.lines import tables
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.operations import rounded
+from jax_stitch.emit.passes import place_axes
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indices import Expr, const, linearize, var
-from jax_stitch.indices.variables import PLACE, ROW, RUN, TERM
+from jax_stitch.indices.variables import PLACE, ROW, TERM
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
@@ -179,7 +180,7 @@ class LoopWriter:
                 value: Value = literal(constant, dtype)
             else:
                 value = Cell(self._sources[c.initial], self._values.index(linearize(index, dims)), dtype)
-            statements.append(st.Items(*_axes(1, size), (st.Assign(self._own(c.parameter, size), value),)))
+            statements.append(st.Items(*place_axes(size), (st.Assign(self._own(c.parameter, size), value),)))
         return statements
 
     def _own(self, i: int, size: int) -> Cell:
@@ -196,7 +197,7 @@ class LoopWriter:
             index = index_at(self._loop, c.binding, var(PLACE, size))
             target = Cell(self._out[c.result], self._values.index(linearize(index, tensor.dims)), tensor.dtype)
             write = st.Assign(target, self._own(c.parameter, size))
-            statements.append(st.Items(*_axes(1, size), (self._guarded(write, is_uniform(c.binding)),)))
+            statements.append(st.Items(*place_axes(size), (self._guarded(write, is_uniform(c.binding)),)))
         return statements
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign | st.Only:
@@ -215,7 +216,7 @@ class LoopWriter:
             placed = any(w.target is Target.PLACED for w in sweep.writes)
             in_tiles = self._team.threads == 1 and not (sweep.adds or placed) and reads_across(self._loop, sweep)
             divided = sweep.sharing.pieces > 1
-            axes = _axes(sweep.runs, sweep.lanes, How.SERIAL if sweep.adds else How.LANE)
+            axes = place_axes(sweep.lanes, sweep.runs, How.SERIAL if sweep.adds else How.LANE)
             return [st.Items(*axes, (*_lines(scope), *writes), in_tiles, divided)]
         return self._split(sweep) if sweep.sharing.split > 1 else self._chunks(sweep)
 
@@ -235,7 +236,7 @@ class LoopWriter:
         before, declared = self._begin(sums)
         steps = tuple(self._steps(sweep, group, sums) for group in groups)
         declared += tuple(s for group in groups for s in self._blocked(group, sums, 1).declarations())
-        shape, divided = (*_axes(sweep.runs, sweep.lanes), 1, vector), _is_divided(sweep, before)
+        shape, divided = (*place_axes(sweep.lanes, sweep.runs), 1, vector), _is_divided(sweep, before)
         return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
 
     def _split(self, sweep: Sweep) -> list[st.Statement]:
@@ -244,7 +245,7 @@ class LoopWriter:
         before, declared = self._begin(sums)
         steps = tuple(self._steps(sweep, group, sums) for group in groups)
         declared += tuple(s for group in groups for s in self._blocked(group, sums, split).declarations())
-        shape, divided = (*_axes(sweep.runs, sweep.lanes), split, 1), _is_divided(sweep, before)
+        shape, divided = (*place_axes(sweep.lanes, sweep.runs), split, 1), _is_divided(sweep, before)
         return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
 
     def _begin(self, sums: dict[int, list[Ref]]) -> tuple[list[st.Statement], tuple[st.Sum, ...]]:
@@ -380,8 +381,3 @@ def _is_divided(sweep: Sweep, before: Sequence[st.Statement]) -> bool:
 
 def _lines(scope: Scope) -> list[st.Statement]:
     return [*scope.lines[PER_ROW], *scope.lines[PER_PLACE]]
-
-
-def _axes(runs: int, lanes: int, how: How = How.LANE) -> tuple[st.Axis, st.Axis]:
-    """Return the variables of a sweep's runs, and of the lanes of a run."""
-    return st.Axis(RUN, runs), st.Axis(PLACE, lanes, how)

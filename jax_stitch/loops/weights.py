@@ -27,8 +27,9 @@ XLA_ONE_BY_ONE, XLA_DOUBLE, XLA_DOUBLE_ONE_BY_ONE = 7.0, 3.0, 20.0
 XLA_IN_VECTORS = IN_VECTORS | {"erf", "cbrt"}
 
 EXTREMUM, EXTREMUM_CLOCKS = 3.0, 4.0
-"""The instructions of a maximum or minimum of floats on a CPU over those of an addition, and the clocks that each step
-of a chain of them takes while the processor goes on with the next place: they propagate NaN, and order zeros.
+"""The clocks of a maximum or minimum of floats on a CPU over those of an addition, and the clocks of each step of a
+chain of them while the processor goes on with the next place. They are six instructions with a latency of eight clocks,
+since they propagate NaN and order zeros; estimates by these counts.
 """
 
 Weigh = Callable[[Node], tuple[float, float]]

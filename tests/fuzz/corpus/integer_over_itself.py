@@ -1,4 +1,4 @@
-"""Zero over itself is 1 under `jax.jit`, since LLVM folds the quotient of a value by itself; a kernel had all bits set."""
+"""Zero over itself is 1 under `jax.jit`, since LLVM folds a value over itself; a kernel had all bits set."""
 
 import jax.numpy as jnp
 from jax import lax
