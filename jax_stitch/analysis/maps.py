@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, product
+from math import prod
+from typing import Any
 
 from msgspec import Struct
 
+from jax_stitch.analysis.results import Results
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indices.expr import Expr, const, delinearize, linearize, var, within
 
@@ -46,6 +50,9 @@ MOVES = frozenset(
     {"broadcast", "concatenate", "dynamic-slice", "gather", "pad", "reshape", "reverse", "slice", "transpose"},
 )
 """Operations that only move elements; every other operation given to ``reads`` is elementwise."""
+
+_STATIC_MOVES = MOVES - {"dynamic-slice", "gather"}
+"""Those that move them to places that are no data."""
 
 
 def reads(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:
@@ -236,13 +243,30 @@ says) in ``[0, trips)``.
 """
 
 
-def _known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
-    """Return the outcome of a comparison of index expressions, where their ranges tell it."""
-    if node.op in ("broadcast", "reshape"):
-        (read,) = reads(graph, node, tuple(index))
-        return _known_choice(graph, graph[node.operands[0]], read.index)
-    if node.op != "compare":
-        return None
+def known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
+    """Return a boolean element where the ranges of index expressions tell it, else None: comparisons of them, what is
+    combined of these, and "and" or "or" of a few.
+    """
+    match node.op:
+        case "constant":
+            literal = _element(node, index)
+            return None if literal is None else bool(literal)
+        case "compare":
+            return _known_comparison(graph, node, index)
+        case "not":
+            choice = known_choice(graph, graph[node.operands[0]], index)
+            return None if choice is None else not choice
+        case "and" | "or":
+            return _combined(node.op, (known_choice(graph, graph[o], index) for o in node.operands))
+        case "reduce":
+            return _known_reduction(graph, node, index)
+        case op if op in _STATIC_MOVES:
+            read = _only_read(graph, node, index)
+            return None if read is None else known_choice(graph, graph[node.operands[read.operand]], read.index)
+    return None
+
+
+def _known_comparison(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
     left, right = (value_of(graph, graph[o], index) for o in node.operands)
     if left is None or right is None:
         return None
@@ -256,7 +280,54 @@ def _known_choice(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | Non
             return True if gap.low > 0 else (False if gap.high <= 0 else None)
         case "LE":
             return True if gap.high <= 0 else (False if gap.low > 0 else None)
+        case "EQ" | "NE" as direction:
+            equal = True if gap == const(0) else (False if gap.low > 0 or gap.high < 0 else None)
+            return equal if direction == "EQ" or equal is None else not equal
     return None
+
+
+def _combined(op: str, choices: Iterable[bool | None]) -> bool | None:
+    """Return "and" or "or" of outcomes, of which one that decides is enough."""
+    decides, unknown = op == "or", False
+    for choice in choices:
+        if choice is decides:
+            return decides
+        unknown = unknown or choice is None
+    return None if unknown else not decides
+
+
+_FEW = 16
+"""Elements that are looked at one by one: an index vector has as many as an array has dimensions."""
+
+
+def _known_reduction(graph: Graph, node: Node, index: Sequence[Expr]) -> bool | None:
+    """Return "and" or "or" of the elements along the reduced dimensions, where these are few."""
+    combiner = node.graphs["to_apply"]
+    op = combiner[combiner.results[0]].op
+    if len(node.operands) != 2 or op not in ("and", "or") or len(combiner.nodes) != 3:
+        return None
+    source, initial = (graph[o] for o in node.operands)
+    dims, reduced = source.tensor.dims, node.attributes["dimensions"]
+    if prod(dims[d] for d in reduced) > _FEW:
+        return None
+    kept = iter(index)
+    ranges = [map(const, range(n)) if d in reduced else (next(kept),) for d, n in enumerate(dims)]
+    elements = (known_choice(graph, source, place) for place in product(*ranges))
+    return _combined(op, chain((known_choice(graph, initial, ()),), elements))
+
+
+def _element(node: Node, index: Sequence[Expr]) -> Any:
+    """Return an element of a constant, or None where it is not known which one that is."""
+    assert node.literal is not None
+    if any(not i.is_const for i in index):
+        return None
+    return node.literal[tuple(i.offset for i in index)]
+
+
+def _only_read(graph: Graph, node: Node, index: Sequence[Expr]) -> Read | None:
+    """Return the one element that a move reads, or None where it depends on the index which operand that is of."""
+    first, *others = reads(graph, node, tuple(index))
+    return None if first.guards or others else first
 
 
 def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
@@ -268,31 +339,57 @@ def value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
     """
     if not isinstance(node.type, TensorType) or not node.type.holds(0, 0):
         return None
-    value = _value_of(graph, node, index)
-    return value if value is not None and node.type.holds(value.low, value.high) else None
+    found, key = _VALUES.of(graph), (node.id, tuple(index))
+    if key not in found:
+        value = _value_of(graph, node, index)
+        found[key] = value if value is not None and node.type.holds(value.low, value.high) else None
+    return found[key]
+
+
+_VALUES: Results[tuple[int, Index], Expr | None] = Results()
 
 
 def _value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
-    if node.op == "iota":
-        return index[node.attributes["iota_dimension"]]
-    if node.op == "constant":
-        assert node.literal is not None
-        return const(int(node.literal)) if node.literal.ndim == 0 else None
-    if node.op == STEP:
-        a = node.attributes
-        return var(a.get("name", "step"), a["trips"]) * a["by"] + a["start"]
-    if node.op in ("add", "subtract"):
-        left, right = (value_of(graph, graph[o], index) for o in node.operands)
-        if left is None or right is None:
-            return None
-        return left + right if node.op == "add" else left - right
-    if node.op == "select":
-        choice = _known_choice(graph, graph[node.operands[0]], index)
-        return None if choice is None else value_of(graph, graph[node.operands[1 if choice else 2]], index)
-    if node.op == "convert":
-        return value_of(graph, graph[node.operands[0]], index)
-    if node.op in MOVES and node.op not in ("gather", "dynamic-slice"):
-        first, *others = reads(graph, node, tuple(index))
-        if not first.guards and not others:
-            return value_of(graph, graph[node.operands[first.operand]], first.index)
+    match node.op:
+        case "iota":
+            return index[node.attributes["iota_dimension"]]
+        case "constant":
+            literal = _element(node, index)
+            return None if literal is None else const(int(literal))
+        case op if op == STEP:
+            a = node.attributes
+            return var(a.get("name", "step"), a["trips"]) * a["by"] + a["start"]
+        case "add" | "subtract" | "maximum" | "minimum":
+            left, right = (value_of(graph, graph[o], index) for o in node.operands)
+            return None if left is None or right is None else _arithmetic(node.op, left, right)
+        case "clamp":
+            low, value, high = (value_of(graph, graph[o], _of_operand(graph, o, index)) for o in node.operands)
+            if low is None or value is None or high is None:
+                return None
+            raised = _arithmetic("maximum", value, low)
+            return None if raised is None else _arithmetic("minimum", raised, high)
+        case "select":
+            choice = known_choice(graph, graph[node.operands[0]], _of_operand(graph, node.operands[0], index))
+            return None if choice is None else value_of(graph, graph[node.operands[1 if choice else 2]], index)
+        case "convert":
+            return value_of(graph, graph[node.operands[0]], index)
+        case op if op in _STATIC_MOVES:
+            read = _only_read(graph, node, index)
+            return None if read is None else value_of(graph, graph[node.operands[read.operand]], read.index)
     return None
+
+
+def _of_operand(graph: Graph, operand: int, index: Sequence[Expr]) -> Sequence[Expr]:
+    """Return the index of an operand of an elementwise operation, which may be a scalar beside arrays."""
+    return index if graph[operand].tensor.dims else ()
+
+
+def _arithmetic(op: str, left: Expr, right: Expr) -> Expr | None:
+    if op == "add":
+        return left + right
+    gap = left - right
+    if op == "subtract":
+        return gap
+    if gap.low < 0 < gap.high:
+        return None
+    return left if (op == "maximum") == (gap.low >= 0) else right

@@ -12,6 +12,7 @@ from jax_stitch.loops.derived_stacks import with_derived_stacks
 from jax_stitch.loops.hoist import with_simple_products, without_sums
 from jax_stitch.loops.inner_fit import with_fit_inner_loops
 from jax_stitch.loops.joined import with_joined_numbers
+from jax_stitch.loops.known_conditions import with_known_conditions
 from jax_stitch.loops.long_reductions import with_long_reductions_in_steps
 from jax_stitch.loops.parted_products import with_products_of_parts
 from jax_stitch.loops.sink import with_sunk_producers
@@ -75,6 +76,7 @@ def _verify(loop: Loop) -> None:
 
 ALL_LOOPS: Pipeline[Graph, Device] = Pipeline(
     "all-loops",
+    Pass("fold-conditions", lambda graph, device: with_known_conditions(graph)),
     Pass("join-scalars", lambda graph, device: with_joined_numbers(graph), _turns),
     verify=verify,
 )
