@@ -99,12 +99,12 @@ def _lengths(shape: PatternView, part: Part, written: model.Part) -> Iterator[Fi
     """Yield the lengths of the passes, in order."""
     graph = shape.graph
     scopes = iter([s for s in written.body if isinstance(s, st.Scope)])
-    sorts = iter([s for s in written.body if isinstance(s, st.Sort)])
+    sorts = iter([s for s in written.body if isinstance(s, st.Apply) and s.intrinsic == "sort"])
     for s in part.passes:
         if isinstance(s, SortPass):
             sort, made = sort_of(graph, graph[s.sort]), next(sorts, None)
             along = shape.value_elements(s.sort)[0][sort.dimension] if sort else None
-            if sort is None or made is None or made.size != sort.size or along != _place(shape, sort.size):
+            if sort is None or made is None or made.sizes[0] != sort.size or along != _place(shape, sort.size):
                 yield Finding(written.name, f"the sort %{s.sort} is not along the dimension that HLO names")
         elif isinstance(s, InnerReducePass):
             made_of = next(scopes, None)

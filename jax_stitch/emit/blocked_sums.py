@@ -8,7 +8,7 @@ from math import ceil
 
 from jax_stitch.emit.operations import FLOATS
 from jax_stitch.emit.reducers import Reducer
-from jax_stitch.kernel.statements import Accumulator, Assign, Body, Join, JoinStep, Statement
+from jax_stitch.kernel.statements import Accumulator, Apply, Assign, Body, JoinStep, Statement
 from jax_stitch.schedule.model import LoopPass, Part
 
 
@@ -43,12 +43,12 @@ class BlockedSums:
             for k in range(self._depth)
         ]
 
-    def totals(self) -> list[Join]:
+    def totals(self) -> list[Apply]:
         """Return what is done once the pass has ended."""
-        joins: list[Join] = []
+        joins: list[Apply] = []
         for i, r in self._reducers.items():
             names = [self._block_of(i, k) for k in range(self._depth)] + [self._whole(i)]
-            joins += [Join(r.name, b, a) for a, b in pairwise(names)]
+            joins += [Apply("join", (b, a), r.name) for a, b in pairwise(names)]
         return joins
 
     def _block_of(self, i: int, depth: int) -> str:

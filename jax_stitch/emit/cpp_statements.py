@@ -10,6 +10,7 @@ from jax_stitch.emit.cpp_values import WHO, Kind, Named, Values, ctype
 from jax_stitch.emit.lines import block
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.intrinsics import defined, text_of
 from jax_stitch.kernel.model import Part, RowShape, TeamShape
 from jax_stitch.kernel.threads import Reach
 from jax_stitch.kernel.walk import nodes
@@ -73,8 +74,10 @@ class Statements:
                 return [_BARRIERS[reach]]
             case st.Serial() | st.Repeat() | st.LeaveUnless():
                 return self._loop(s)
-            case st.Reduce() | st.ReduceBlock() | st.Join() | st.JoinRows() | st.Fill() | st.Sort():
-                return [self._together(s)]
+            case st.Apply(intrinsic, cells, function, _, value):
+                for name in defined(intrinsic, cells):
+                    self.declare(name, Kind.LOCAL, function)
+                return [text_of(s, "" if value is None else self.values.text(value))]
             case st.TeamArray() | st.Swap() | st.Add() | st.Items() | st.Sums():
                 return cpp_team.team_lines(self, s)
             case _:
@@ -130,22 +133,3 @@ class Statements:
         head = "for (;;)" if s.trips is None else f"for (index {q} = 0; {q} < {s.trips}; ++{q})"
         before = [f"ST_UNROLL_{'ALONE' if s.one_row else 'ROWS'}({s.unroll})"] if s.unroll > 1 else []
         return [*before, *block(head, self.lines(s.body))]
-
-    def _together(self, s: st.Reduce | st.ReduceBlock | st.Join | st.JoinRows | st.Fill | st.Sort) -> str:
-        match s:
-            case st.Reduce(combiner, result, accumulator, reach):
-                macro = "ST_REDUCE_CLUSTER" if reach is Reach.CLUSTER else "ST_REDUCE"
-                return f"{macro}({combiner}, {result}, {accumulator})"
-            case st.ReduceBlock(combiner, result, accumulator):
-                self.declare(result, Kind.LOCAL, combiner)
-                return f"ST_REDUCE_BLOCK({combiner}, {result}, {accumulator})"
-            case st.Join(combiner, total, block_):
-                return f"ST_JOIN({combiner}, {total}, {block_})"
-            case st.JoinRows(combiner, name, each, size):
-                return f"ST_JOIN_ROWS({combiner}, {name}, {each}, {size})"
-            case st.Fill(name, each, size, value):
-                if self.values.names[name].kind is Kind.REGISTERS:
-                    return f"ST_FILL_REGISTERS({name}, {each}, {size}, {self.values.text(value)})"
-                return f"ST_FILL_OWN_SHARED({name}, {size}, {self.values.text(value)})"
-            case st.Sort(order, size, first, arrays):
-                return f"ST_SORT({order}, {size}, {first}, {', '.join(arrays)})"

@@ -16,10 +16,10 @@ from jax_stitch.indices.variables import PLACE, TERM
 from jax_stitch.kernel.expressions import Element, Ref, Value
 from jax_stitch.kernel.statements import (
     Accumulator,
+    Apply,
     Assign,
     Barrier,
     Pass,
-    Reduce,
     Rows,
     RowValue,
     Serial,
@@ -162,7 +162,7 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     for i, r in reducers.items():
         initial, result = emitter.initial(i), results[i]
         at = Element(emitter.results[i], var(TERM, row_pass.left), r.dtype)
-        each.append(Reduce(r.name, result.name, emitter.accumulator(i)))
+        each.append(Apply("reduce", (result.name, emitter.accumulator(i)), r.name))
         each.append(Rows((Assign(at, result if initial is None else r.combined(result, initial)),)))
     places = Serial(TERM, const(0), (const(row_pass.left),), 1, tuple(each))
     return Braces((*(RowValue(results[i].name, r.name) for i, r in reducers.items()), places, Barrier()))

@@ -25,7 +25,7 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Field, Ref, Value
 from jax_stitch.kernel.literals import computed
-from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.kernel.threads import Who
 from jax_stitch.schedule.fetched import fetched
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, Order, Part, RowPass, SortPass, StorageKind
 from jax_stitch.schedule.row_passes import PatternView, results_of
@@ -233,10 +233,10 @@ class PartEmitter:
         if row_pass.keeps:
             lines.append(st.Barrier())
         lines += blocked.totals()
-        reach = Reach.BLOCK if self.part.mailbox is None else Reach.CLUSTER
+        reduce = "reduce" if self.part.mailbox is None else "reduce_cluster"
         for i in row_pass.reduces:
             r, result = self.reducers[i], self.results[i]
-            lines.append(st.Reduce(r.name, result, self.accumulator(i), reach))
+            lines.append(st.Apply(reduce, (result, self.accumulator(i)), r.name))
             initial = self.initial(i)
             if initial is not None:
                 lines.append(st.Rows((st.Assign(r.cell(result), r.combined(r.cell(result), initial)),)))

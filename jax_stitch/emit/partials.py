@@ -30,7 +30,7 @@ def around(emitter: PartEmitter) -> tuple[list[st.Statement], list[st.Statement]
                 continue
             total, accumulator = f"total_{r.name}", emitter.accumulator(i)
             before.append(st.Accumulator(accumulator, r.name, r.identity))
-            after.append(st.ReduceBlock(r.name, total, accumulator))
+            after.append(st.Apply("reduce_block", (total, accumulator), r.name))
             target = Element(emitter.out[i], _of_block(emitter, 1), emitter.graph[i].tensor.dtype)
             after.append(st.Only(Who.ONE_THREAD, st.Assign(target, r.cell(total))))
     return before, after
@@ -47,7 +47,9 @@ def _begin(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     assert r.identity is not None
     key = (i, emitter.shape.operand_elements(emitter.graph[i])[0])
     declared = emitter.declare_own(key, r.name)
-    return [declared, st.Fill(declared.name, emitter.part.per_lane(size), size, r.identity)]
+    fill = "fill_registers" if isinstance(declared, st.Registers) else "fill_shared"
+    sizes = (emitter.part.per_lane(size), size)
+    return [declared, st.Apply(fill, (declared.name,), sizes=sizes, value=r.identity)]
 
 
 def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
@@ -63,4 +65,4 @@ def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     one_row = st.Pass(*place_axes(size, how=how), (), (stretch,), vector, first_row_only=True)
     if part.split.rows_per_block == 1:
         return [one_row]
-    return [st.JoinRows(r.name, name, part.per_lane(size), size), one_row]
+    return [st.Apply("join_rows", (name,), r.name, (part.per_lane(size), size)), one_row]

@@ -14,7 +14,7 @@ from jax_stitch.graph.sorts import fields_of, results_of, sort_of
 from jax_stitch.kernel.expressions import Field, IndexValue, Ref, Value
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Comparator
-from jax_stitch.kernel.statements import Assign, Barrier, Define, Shared, Sort, Statement
+from jax_stitch.kernel.statements import Apply, Assign, Barrier, Define, Shared, Statement
 from jax_stitch.schedule.model import Part, SortPass
 from jax_stitch.schedule.row_passes import PatternView
 
@@ -94,4 +94,5 @@ def sort_statements(
     keyed = make_pass(part, row_pass.size, [scope])
     values.close()
     arrays = tuple(array.name for array in made.arrays)
-    return [keyed, Barrier(), Sort(made.order.name, row_pass.size, row_pass.first, arrays), Barrier()]
+    ordered = Apply("sort", arrays, made.order.name, (row_pass.size, row_pass.first))
+    return [keyed, Barrier(), ordered, Barrier()]

@@ -12,6 +12,7 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import INDEX, Op, Start, Value, type_of
 from jax_stitch.kernel.forms import axes_of, forms
+from jax_stitch.kernel.intrinsics import defined
 from jax_stitch.kernel.literals import computed
 
 Range = tuple[int, int]
@@ -35,8 +36,9 @@ class Context(Struct):
             self.types["a"] = self.types["b"] = computed(values["dtypes"][0]) if is_single else name
         elif kind is st.Scan:
             self.types[values["name"]] = self.value_type(values["combiner"])
-        elif kind is st.ReduceBlock:
-            self.types[values["result"]] = self.value_type(values["combiner"])
+        elif kind is st.Apply:
+            for name in defined(values["intrinsic"], values["cells"]):
+                self.types[name] = self.value_type(values["function"])
         elif kind is st.RowFlag:
             self.types[values["name"]] = "pred"
         elif kind in _DECLARATIONS:
@@ -100,7 +102,7 @@ def declares(kind: type[Any]) -> bool:
     return kind in _DECLARING or bool(axes_of(kind))
 
 
-_OTHERS = {model.Combiner, model.Comparator, st.Scan, st.ReduceBlock, st.RowFlag}
+_OTHERS = {model.Combiner, model.Comparator, st.Scan, st.Apply, st.RowFlag}
 _DECLARING = frozenset({*_DECLARATIONS, *_RANGES, *_OTHERS})
 
 

@@ -52,6 +52,7 @@ _KINDS = {
     "Axis": Kind.AXIS,
     "Expr": Kind.INDEX,
     "Value": Kind.VALUE,
+    "Value | None": Kind.VALUE,
     "Element": Kind.VALUE,
     "Ref | Element": Kind.VALUE,
     "Assign": Kind.VALUE,

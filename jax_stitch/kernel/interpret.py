@@ -17,8 +17,9 @@ from jax_stitch.indices.variables import BATCH, BLOCK, ROW
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import bound_by
 from jax_stitch.kernel.expressions import Ref
+from jax_stitch.kernel.intrinsics import TABLE
 from jax_stitch.kernel.literals import computed
-from jax_stitch.kernel.lockstep import Array, Held, KernelFault, Threads, precedes
+from jax_stitch.kernel.lockstep import Array, KernelFault, Threads
 from jax_stitch.kernel.model import Kernel, RowShape
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.walk import nodes
@@ -209,34 +210,8 @@ class Machine(Threads):
 
     # -- what threads do together
 
-    def _do_reduce(self, s: st.Reduce) -> None:
-        total = self._over_lanes(s.combiner, tuple(self.cells[s.accumulator].fields))
-        self.cells[s.result].fields[:] = [np.array(v) for v in total]
-
-    def _do_reduceblock(self, s: st.ReduceBlock) -> None:
-        flat = tuple(f.reshape(self.blocks, 1, -1) for f in self.cells[s.accumulator].fields)
-        self.locals[s.result] = self._over_lanes(s.combiner, flat)
-
-    def _over_lanes(self, combiner: str, values: Held) -> Held:
-        while (left := values[0].shape[2]) > 1:
-            half = left // 2
-            rest = tuple(v[:, :, 2 * half :] for v in values)
-            pairs = self.combined(combiner, *(tuple(v[:, :, k : 2 * half : 2] for v in values) for k in (0, 1)))
-            values = tuple(np.concatenate([p, r], 2) for p, r in zip(pairs, rest, strict=True))
-        return values
-
-    def _do_join(self, s: st.Join) -> None:
-        total, block = (tuple(self.cells[name].fields) for name in (s.total, s.block))
-        self.cells[s.total].fields[:] = self.combined(s.combiner, total, block)
-
-    def _do_joinrows(self, s: st.JoinRows) -> None:
-        transposed = tuple(f.swapaxes(1, 2) for f in self.cells[s.name].fields)
-        for field, total in zip(self.cells[s.name].fields, self._over_lanes(s.combiner, transposed), strict=True):
-            field[:, :1, :] = total.swapaxes(1, 2)
-
-    def _do_fill(self, s: st.Fill) -> None:
-        for field, value in zip(self.cells[s.name].fields, self.value(s.value), strict=True):
-            field[...] = value
+    def _do_apply(self, s: st.Apply) -> None:
+        TABLE[s.intrinsic].meaning(self, s)
 
     def _do_scanpass(self, s: st.ScanPass) -> None:
         lanes = self._lanes if self._accumulates(s) else s.size
@@ -264,17 +239,6 @@ class Machine(Threads):
             carried = self.combined(combiner, (carried,), (field[:, :, k : k + 1],))[0]
             field[:, :, k : k + 1] = carried
         return carried
-
-    def _do_sort(self, s: st.Sort) -> None:
-        """Sort by exchanging neighbours, which is slow and stable."""
-        order = next(c for c in self.part.comparators if c.name == s.order)
-        fields = [self.cells[name].fields[0] for name in s.arrays]
-        for trip in range(s.size):
-            low = [f[:, :, trip % 2 : s.size - 1 : 2] for f in fields]
-            high = [f[:, :, trip % 2 + 1 : s.size : 2] for f in fields]
-            swapped = precedes(order, tuple(high), tuple(low))
-            for a, b in zip(low, high, strict=True):
-                a[...], b[...] = np.where(swapped, b, a), np.where(swapped, a, b)
 
     # -- loops in teams
 

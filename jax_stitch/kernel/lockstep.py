@@ -246,6 +246,15 @@ class Threads:
             results = (function.value(r)[0].astype(t) for r, t in zip(made.results, types, strict=True))
             return tuple(results)
 
+    def over_lanes(self, combiner: str, values: Held) -> Held:
+        """Return what the last axis holds, combined as a balanced tree."""
+        while (left := values[0].shape[2]) > 1:
+            half = left // 2
+            rest = tuple(v[:, :, 2 * half :] for v in values)
+            pairs = self.combined(combiner, *(tuple(v[:, :, k : 2 * half : 2] for v in values) for k in (0, 1)))
+            values = tuple(np.concatenate([p, r], 2) for p, r in zip(pairs, rest, strict=True))
+        return values
+
 
 class _Function(Threads):
     """The names inside a combiner or a comparator."""

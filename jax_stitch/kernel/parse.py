@@ -8,6 +8,7 @@ from jax_stitch.kernel import model, threads
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref, Test
 from jax_stitch.kernel.forms import KINDS, FieldForm, Kind, forms, required
+from jax_stitch.kernel.intrinsics import TABLE
 from jax_stitch.kernel.parse_values import ValueParser
 from jax_stitch.kernel.tokens import KernelTextError, Tokens
 
@@ -82,11 +83,13 @@ class _Parser(ValueParser):
 
     def _keyword(self) -> Any:
         word = self.tokens.name()
-        if word not in KINDS:
+        if word not in KINDS and word not in TABLE:
             raise self.tokens.error(f"{word!r} begins nothing; a statement is expected before it")
-        kind = KINDS[word]
+        kind = KINDS.get(word, st.Apply)
         known = {f.name: f for f in forms(kind)}
         values: dict[str, Any] = {f.name: f.default for f in forms(kind) if not required(f)}
+        if word in TABLE:
+            values["intrinsic"] = word
         while self.tokens.peek().kind == "name":
             name = self.tokens.name()
             if name not in known or known[name].is_inside:

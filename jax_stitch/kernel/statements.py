@@ -216,47 +216,14 @@ class Pass(Struct, frozen=True):
         return self.place.how is How.UNROLLED
 
 
-class Reduce(Struct, frozen=True):
-    """``result``, a row's value: the accumulators of all its lanes combined."""
+class Apply(Struct, frozen=True):
+    """An intrinsic, a row of ``intrinsics.TABLE``, of these cells; its row says what it does with each."""
 
-    combiner: str
-    result: str
-    accumulator: str
-    reach: Reach = Reach.BLOCK
-
-
-class ReduceBlock(Struct, frozen=True):
-    """``result``, defined here: the accumulators of all threads of the block combined."""
-
-    combiner: str
-    result: str
-    accumulator: str
-
-
-class Join(Struct, frozen=True):
-    """The accumulator ``block`` of each thread joins ``total``."""
-
-    combiner: str
-    total: str
-    block: str
-
-
-class JoinRows(Struct, frozen=True):
-    """What is cached at places of all rows, combined into what the first row has."""
-
-    combiner: str
-    name: str
-    each: int
-    size: int
-
-
-class Fill(Struct, frozen=True):
-    """Sets what is cached at ``size`` places of each row."""
-
-    name: str
-    each: int
-    size: int
-    value: Value
+    intrinsic: str
+    cells: tuple[str, ...]
+    function: str = ""
+    sizes: tuple[int, ...] = ()
+    value: Value | None = None
 
 
 class Scan(Struct, frozen=True):
@@ -289,15 +256,6 @@ class ScanPass(Struct, frozen=True):
     def size(self) -> int:
         """Return the number of places of a row."""
         return self.place.extent
-
-
-class Sort(Struct, frozen=True):
-    """The elements of which the arrays have a field each, put in order for each row; ``first`` are wanted."""
-
-    order: str
-    size: int
-    first: int
-    arrays: tuple[str, ...]
 
 
 class TeamArray(Struct, frozen=True):
@@ -384,8 +342,7 @@ class Sums(Struct, frozen=True):
 
 Statement = (
     Define | Declare | Assign | Accumulator | RowValue | RowFlag | Registers | Shared | Only | Choice | Scope | Serial
-    | Repeat | LeaveUnless | Barrier | Rows | Pass | Reduce | ReduceBlock | Join | JoinRows | Fill | ScanPass | Sort
-    | TeamArray | Swap | Add | Items | Sums
+    | Repeat | LeaveUnless | Barrier | Rows | Pass | Apply | ScanPass | TeamArray | Swap | Add | Items | Sums
 )  # fmt: skip
 
 Body = tuple["Statement", ...]

@@ -86,6 +86,8 @@ class _Writer:
             for f in forms(type(node))
             if not f.is_inside and getattr(node, f.name) != f.default
         ]
+        if isinstance(node, st.Apply):  # Its first field is the keyword.
+            return " ".join([node.intrinsic, *shown[1:]])
         return " ".join([keyword(type(node)), *shown])
 
     def _field(self, form: FieldForm, value: Any) -> str:

@@ -19,18 +19,17 @@ from jax_stitch.kernel.expressions import (
     Element,
     Ref,
 )
+from jax_stitch.kernel.intrinsics import CALL, TABLE, Extent, Function, Use
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.walk import nodes
 from jax_stitch.latency.classes import (
     ARITHMETIC,
-    COMBINE,
     EXCHANGE,
     GROUP,
     KEEP,
     SCAN,
     SCATTER,
     STORE,
-    TREE,
     TURN,
     Work,
 )
@@ -244,45 +243,29 @@ class _Counter:
 
     def _together(self, s: st.Statement, at: Around) -> None:
         """Count a statement that the threads of a block run together."""
-        layout, blocks, lanes = self._shape, self._blocks, self._shape.lanes
         match s:
-            case st.Reduce(_, result):
-                self._values.depths[result] = frozenset({BY_ROW})
-                if layout.lanes_fastest:
-                    steps = (lanes // layout.cluster).bit_length()
-                    self._values.work[TREE] += layout.rows * (1 if self._vectors else lanes) * steps
-                else:
-                    self._values.work[COMBINE] += layout.rows * lanes
-                self._values.work[EXCHANGE] += layout.rows * lanes * (layout.cluster > 1)
-            case st.ReduceBlock():
-                threads = layout.rows_per_block * lanes // layout.row_vector
-                kind, steps = (COMBINE, 1) if self._vectors else (TREE, threads.bit_length())
-                self._values.work[kind] += blocks * threads * steps
-            case st.Join(combiner):
-                self._values.combine(combiner, at.times)
-            case st.JoinRows(combiner, _, _, size):
-                self._values.combine(combiner, float(blocks * layout.rows_per_block * size))
-            case st.Fill(name, _, size):
-                self._values.work[KEEP] += blocks * layout.rows_per_block * size * self._values.in_memory(name, at)
-            case st.Sort():
-                self._sort(s)
+            case st.Apply():
+                self._intrinsic(s, at)
             case st.Barrier() | st.Declare():
                 pass
             case _:
                 raise TypeError(f"a part in which lanes go over rows has a {type(s).__name__}")
 
-    def _sort(self, s: st.Sort) -> None:
-        """Count a merge sort, whose runs double in length: on a GPU a sorting network, which compares each place k
-        times in doubling k.
-        """
-        doublings = (s.size - 1).bit_length()
-        compared = float(self._shape.rows * s.size * doublings)
-        if not self._vectors:
-            compared *= (doublings + 1) / 2
-            self._values.work[TREE] += compared
-        order = self._orders[s.order]
-        self._values.operations((*order.body, order.result), compared)
-        self._values.work[KEEP] += 2 * compared * len(s.arrays)
+    def _intrinsic(self, s: st.Apply, at: Around) -> None:
+        row = TABLE[s.intrinsic]
+        for kind, count in row.cost(s, Extent(self._shape, self._blocks, self._vectors, at.times)):
+            if kind == KEEP:
+                self._values.work[KEEP] += count * self._values.in_memory(s.cells[0], at)
+            elif kind != CALL:
+                self._values.work[kind] += count
+            elif row.function is Function.COMBINER:
+                self._values.combine(s.function, count)
+            else:
+                order = self._orders[s.function]
+                self._values.operations((*order.body, order.result), count)
+        for k, name in enumerate(s.cells):
+            if row.use(k) is not Use.READS and self._values.places.get(name) is st.RowValue:
+                self._values.depths[name] = frozenset({BY_ROW})
 
     # -- where statements stand
 

@@ -44,7 +44,7 @@ def _folded(graph: Graph, ranged: Graph) -> Graph:
     ids = {i: builder.take_parameter(graph[i]) for i in graph.parameters}
     for node in graph.nodes:
         if node.id in known:
-            value = builder.constant(node, "pred", np.bool_(known[node.id]))
+            value = builder.constant(node, "pred", np.array(known[node.id]))
             ids[node.id] = builder.derive(node, "broadcast", node.type, [value], {"dimensions": ()})
         elif node.id not in ids:
             operands = tuple(ids[o] for o in node.operands)

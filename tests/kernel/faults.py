@@ -57,6 +57,9 @@ def is_a(kind: type[Any], **values: Any) -> Callable[[Any], bool]:
     return lambda node: isinstance(node, kind) and all(getattr(node, k) == v for k, v in values.items())
 
 
+REDUCTION, SORT = (is_a(st.Apply, intrinsic=name) for name in ("reduce", "sort"))
+
+
 def loads(node: Any) -> bool:
     return isinstance(node, st.Define) and isinstance(node.value, ex.Element)
 
@@ -196,6 +199,10 @@ def backward(name: str) -> Change:
     return lambda s: replace(s, **{name: getattr(s, name)[::-1]})
 
 
+def fewer_places(s: st.Apply) -> st.Apply:
+    return replace(s, sizes=(s.sizes[0] - 1, *s.sizes[1:]))
+
+
 def given(**values: Any) -> Change:
     return lambda s: replace(s, **values)
 
@@ -265,14 +272,14 @@ PLANTED: dict[str, Planted] = {
     "no barrier at the end of a step": Planted("gru", _by(is_a(st.Barrier), out, 2)),
     "a barrier that some rows come to": Planted("sort", _by(is_a(st.Barrier), in_rows)),
     "a barrier under a condition": Planted("sort", _by(is_a(st.Barrier), under_condition, 1)),
-    "a reduction under a condition": Planted("standardised", _by(is_a(st.Reduce), under_condition)),
-    "a sort that some rows come to": Planted("sort", _by(is_a(st.Sort), in_rows)),
+    "a reduction under a condition": Planted("standardised", _by(REDUCTION, under_condition)),
+    "a sort that some rows come to": Planted("sort", _by(SORT, in_rows)),
     "a barrier in a loop of each row": Planted("lotka_volterra_adaptive", _by(is_a(st.Rows), with_barrier, 1)),
     "a value used before it is defined": Planted("standardised", _by(is_a(st.Stretch), last_first)),
     "a value that is not defined": Planted("standardised", _by(loads, out)),
-    "a row's value read before its reduction": Planted("standardised", _by(is_a(st.Reduce), out)),
+    "a row's value read before its reduction": Planted("standardised", _by(REDUCTION, out)),
     "an accumulator that is not declared": Planted("standardised", _by(is_a(st.Accumulator), out)),
-    "an unknown combiner": Planted("standardised", _by(is_a(st.Reduce), given(combiner="Combine_none"))),
+    "an unknown combiner": Planted("standardised", _by(REDUCTION, given(function="Combine_none"))),
     "an unknown variable in an index": Planted("standardised", _by(loads, with_other_variable)),
     "an element written twice": Planted("standardised", _by(stores, once_more)),
     "an element not written": Planted("standardised", _by(stores, out)),
@@ -287,8 +294,8 @@ PLANTED: dict[str, Planted] = {
     "an operand of another type": Planted("standardised", _by(computes("multiply"), other_operand)),
     "a comparison of unlike types": Planted("where the most is", _by(computes("compare"), other_operand)),
     "a combiner's result of another type": Planted("standardised", _by(is_a(model.Combiner), of_whole_number)),
-    "a sort's arrays out of order": Planted("sort", _by(is_a(st.Sort), backward("arrays"))),
-    "a sort of fewer places": Planted("sort", _by(is_a(st.Sort), grown("size", -1))),
+    "a sort's arrays out of order": Planted("sort", _by(SORT, backward("cells"))),
+    "a sort of fewer places": Planted("sort", _by(SORT, fewer_places)),
     "a phase that reads what it writes": Planted("gradient of a scale", one_phase),
     "what a phase wrote read as a constant": Planted(
         "gradient of a scale", _by(is_a(model.Parameter, crossing=True), given(crossing=False))

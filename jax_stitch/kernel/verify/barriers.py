@@ -12,13 +12,18 @@ from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.indices.expr import Expr, Var, const, var
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.intrinsics import TABLE, Use
 from jax_stitch.kernel.model import Kernel, Part, RowShape, TeamShape
 from jax_stitch.kernel.threads import Reach
 from jax_stitch.kernel.verify.bounds import inside, values_of
 from jax_stitch.kernel.verify.finding import Finding, shown
 
-MEETING = (st.Barrier, st.Reduce, st.ReduceBlock, st.JoinRows, st.ScanPass, st.Sort)
-"""Statements in which all threads of a block meet."""
+
+def _met(s: Any) -> str | None:
+    """Return the name of a statement in which all threads of a block meet; None for another."""
+    if isinstance(s, st.Apply):
+        return s.intrinsic.replace("_", " ") if TABLE[s.intrinsic].meets else None
+    return type(s).__name__.lower() if isinstance(s, st.Barrier | st.ScanPass) else None
 
 
 Key = tuple[Any, ...] | None
@@ -97,8 +102,9 @@ class BarrierCheck:
 
     def _statement(self, s: Any, uniform: bool) -> None:
         fetches = isinstance(s, st.Pass) and s.fetches
-        if (isinstance(s, MEETING) or fetches) and not uniform:
-            self._fault(f"not all threads come to this {type(s).__name__.lower()}", s)
+        met = "pass" if fetches else _met(s)
+        if met is not None and not uniform:
+            self._fault(f"not all threads come to this {met}", s)
         match s:
             case st.Shared(name):
                 self._arrays.add(name)
@@ -113,15 +119,25 @@ class BarrierCheck:
                 self._fetched(s)
             case st.Swap(name):
                 self._swap(name)
-            case st.Sort(_, _, _, arrays):
-                for name in arrays:
-                    self._writes(name, None, s)
-                    self._reads(name, None, s, own=True)
+            case st.Apply():
+                self._intrinsic(s)
             case st.Repeat() | st.Serial():
                 inner = uniform and (isinstance(s, st.Serial) or s.trips is not None or self._is_left_together(s))
                 self._repeated(s, inner)
             case _:
                 self._others(s, uniform and isinstance(s, st.Scope))
+
+    def _intrinsic(self, s: st.Apply) -> None:
+        """Check what an intrinsic accesses: each thread its own places, or together all of them."""
+        row = TABLE[s.intrinsic]
+        if row.waits:
+            return
+        for k, name in enumerate(s.cells):
+            key = None if row.meets else OWN
+            if row.use(k) is not Use.READS:
+                self._writes(name, key, s)
+            if row.use(k) is not Use.WRITES:
+                self._reads(name, key, s, own=True)
 
     def _repeated(self, s: st.Repeat | st.Serial, uniform: bool) -> None:
         """Check a loop's body twice, unless it was entered before in the same state: then what follows is known.
@@ -215,9 +231,7 @@ class BarrierCheck:
         for value in values_of(s):
             if value is not target:
                 self._reads(value.name if isinstance(value, ex.Ref) else value.array, self._key(value), s)
-        if isinstance(s, st.Fill):
-            self._writes(s.name, OWN, s)
-        elif target is not None and not isinstance(s, st.Add):
+        if target is not None and not isinstance(s, st.Add):
             self._writes(target.name if isinstance(target, ex.Ref) else target.array, self._key(target), s)
 
     def _reads(self, name: str, key: Key, s: Any, own: bool = False) -> None:

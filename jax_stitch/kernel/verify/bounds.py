@@ -12,6 +12,7 @@ from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context, bound_by
 from jax_stitch.kernel.forms import forms, names_inside
+from jax_stitch.kernel.intrinsics import TABLE
 from jax_stitch.kernel.model import Part
 from jax_stitch.kernel.verify.finding import Fault, Finding, shown
 from jax_stitch.kernel.verify.intervals import Intervals
@@ -75,9 +76,10 @@ class BoundCheck:
                 self._sizes[name] = size
             case st.TeamArray(name, _, size):
                 self._sizes[name] = self._sizes[f"next_{name}"] = size
-            case st.Sort(_, size, _, arrays):
-                for name in arrays:
-                    self._same_size(name, size)
+            case st.Apply(intrinsic, cells, _, sizes):
+                if (places := TABLE[intrinsic].places) is not None:
+                    for name in cells:
+                        self._same_size(name, sizes[places])
             case st.Add(target, _, starts):
                 with self._intervals.within({start.name: (0, start.high) for start in starts}):
                     self._element(target)

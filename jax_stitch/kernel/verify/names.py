@@ -14,6 +14,7 @@ from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context, bound_by, declares
 from jax_stitch.kernel.forms import forms, names_inside
+from jax_stitch.kernel.intrinsics import TABLE, Function, Intrinsic, Use, defined
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Combiner, Comparator, Parameter, Part, Table
 from jax_stitch.kernel.verify.bounds import inside
@@ -21,7 +22,7 @@ from jax_stitch.kernel.verify.finding import Fault, Finding, shown
 from jax_stitch.kernel.walk import children, field_names, variables
 
 CELLS = (st.Accumulator, st.RowValue, st.RowFlag, st.Registers, st.Shared, st.Sum)
-DECLARED = (*CELLS, st.Define, st.Declare, st.TeamArray, st.Scan, st.ReduceBlock, st.Inside)
+DECLARED = (*CELLS, st.Define, st.Declare, st.TeamArray, st.Scan, st.Inside)
 EMPTY = (st.RowValue, st.Registers, st.Shared, st.Declare, st.TeamArray, st.Scan)
 """Kinds of names that have no value at first."""
 
@@ -98,7 +99,12 @@ class NameCheck:
         self._variables -= added
 
     def _declare(self, s: Any) -> None:
-        name = getattr(s, "result" if isinstance(s, st.ReduceBlock) else "name", None)
+        if isinstance(s, st.Apply):
+            for cell in defined(s.intrinsic, s.cells):
+                self._declared[cell] = _Declared(st.Define, self._context.types[cell])
+                self._with_value.add(cell)
+            return
+        name = getattr(s, "name", None)
         if name is None or not isinstance(s, DECLARED):
             return
         dtype = ex.INDEX if isinstance(s, st.Inside) else self._context.types.get(name, "pred")
@@ -122,10 +128,8 @@ class NameCheck:
                 self._assign(does)
             case st.Accumulator(_, dtype, first):
                 self._same(self._type(first), self._context.value_type(dtype), "what it starts from")
-            case st.Reduce() | st.ReduceBlock() | st.Join() | st.JoinRows():
-                self._together(s)
-            case st.Sort(order, _, _, arrays):
-                self._sort(order, arrays)
+            case st.Apply():
+                self._intrinsic(s)
             case st.Swap(name):
                 if self._with_value & {name, f"next_{name}"}:
                     self._with_value |= {name, f"next_{name}"}
@@ -148,8 +152,6 @@ class NameCheck:
                 self._index(child)
             elif isinstance(child, _VALUES):
                 self._type(child)
-        if isinstance(s, st.Fill):
-            self._with_value.add(s.name)
 
     def _assign(self, s: st.Assign) -> None:
         value = self._type(s.value)
@@ -165,29 +167,36 @@ class NameCheck:
             t.name == name for t in self._part.tables
         )
 
-    def _together(self, s: st.Reduce | st.ReduceBlock | st.Join | st.JoinRows) -> None:
-        made = self._combiners.get(s.combiner)
-        if made is None:
-            raise Fault(f"there is no combiner {s.combiner}")
-        match s:
-            case st.Reduce(_, result, accumulator) | st.ReduceBlock(_, result, accumulator):
-                names = [accumulator]
-                if isinstance(s, st.Reduce):
-                    self._find(result)
-                    self._with_value.add(result)
-            case st.Join(_, total, block):
-                names = [total, block]
-            case st.JoinRows(_, name):
-                names = [name]
-        for name in names:
-            self._same(self._read(name).dtype, self._context.value_type(made.name), name)
+    def _intrinsic(self, s: st.Apply) -> None:
+        row = TABLE[s.intrinsic]
+        value = None if s.value is None else self._type(s.value)
+        types = self._cell_types(s, row)
+        for k, name in enumerate(s.cells):
+            match row.use(k):
+                case Use.DEFINES:
+                    continue
+                case Use.WRITES:
+                    held = self._find(name).dtype
+                    self._with_value.add(name)
+                case _:
+                    held = self._read(name).dtype
+            wanted = types[k] if types else value
+            if wanted is not None:
+                self._same(held, wanted, name)
 
-    def _sort(self, order: str, arrays: tuple[str, ...]) -> None:
-        made = self._orders.get(order)
-        if made is None or len(made.dtypes) != len(arrays):
-            raise Fault(f"{order} does not order elements of {len(arrays)} fields")
-        for name, dtype in zip(arrays, made.dtypes, strict=True):
-            self._same(self._read(name).dtype, dtype, name)
+    def _cell_types(self, s: st.Apply, row: Intrinsic) -> tuple[str, ...]:
+        """Return the types of an intrinsic's cells, as its function has them."""
+        match row.function:
+            case Function.COMBINER:
+                if s.function not in self._combiners:
+                    raise Fault(f"there is no combiner {s.function}")
+                return (self._context.value_type(s.function),) * len(s.cells)
+            case Function.COMPARATOR:
+                made = self._orders.get(s.function)
+                if made is None or len(made.dtypes) != len(s.cells):
+                    raise Fault(f"{s.function} does not order elements of {len(s.cells)} fields")
+                return made.dtypes
+        return ()
 
     # -- expressions
 
