@@ -8,7 +8,7 @@ from math import ceil
 
 from jax_stitch.emit.operations import FLOATS
 from jax_stitch.emit.reducers import Reducer
-from jax_stitch.kernel.statements import Accumulator, Apply, Assign, Body, JoinStep, Statement
+from jax_stitch.kernel.statements import Allocate, Apply, Assign, Body, JoinStep, Statement
 from jax_stitch.schedule.model import LoopPass, Part
 
 
@@ -33,7 +33,7 @@ class BlockedSums:
         accumulators: list[Statement] = []
         for i, r in self._reducers.items():
             assert r.identity is not None
-            accumulators += [Accumulator(self._block_of(i, k), r.name, r.identity) for k in range(self._depth)]
+            accumulators += [Allocate.accumulator(self._block_of(i, k), r.name, r.identity) for k in range(self._depth)]
         return accumulators
 
     def joins(self) -> list[JoinStep]:

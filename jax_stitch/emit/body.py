@@ -22,7 +22,8 @@ from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN, row_index
 from jax_stitch.kernel.expressions import INDEX, Field, IndexValue, Op, Ref, Start, Test, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import literal
-from jax_stitch.kernel.statements import Assign, Case, Choice, Declare, Define, Prefetch, Statement
+from jax_stitch.kernel.statements import Allocate, Assign, Case, Choice, Define, Prefetch, Statement
+from jax_stitch.kernel.threads import Space
 from jax_stitch.kernel.walk import renamed
 from jax_stitch.schedule.model import Part, StorageKind
 from jax_stitch.schedule.runs import Stretch, decided
@@ -327,7 +328,7 @@ class Evaluator:
         tests = [tuple(self._test(g) for g in read.guards) for read in reads]
         if len(tests) > 1:
             tests[-1] = ()  # Where the others do not hold, the last does.
-        self._write(Declare(name, node.tensor.dtype), depth)
+        self._write(Allocate(name, node.tensor.dtype, Space.LOCAL), depth)
         self._write(Choice(tuple(map(Case, tests, bodies))), depth)
         return Known(target, depth)
 

@@ -81,12 +81,11 @@ def _moved(writer: Statements, body: st.Body, vector: int) -> tuple[list[str], l
     before: list[str] = []
     after: list[str] = []
     for statement in body:
-        who = f"{WHO[statement.who]}" if isinstance(statement, st.Only) else ""
-        does = statement.does if isinstance(statement, st.Only) else statement
+        who = WHO[statement.who] if isinstance(statement, st.Assign) else ""
         for e in nodes(statement):
             if isinstance(e, ex.Element) and e.vector:
                 ctype, at = scalar.STORAGE[e.dtype], writer.values.address(e)
-                if isinstance(does, st.Assign) and e is does.target:
+                if isinstance(statement, st.Assign) and e is statement.target:
                     before.append(f"ST_VECTOR({ctype}, {e.vector}, {vector})")
                     after.append(f"{who}ST_STORE_VECTOR({ctype}, {e.vector}, {e.array}, {at}, {vector})")
                 else:

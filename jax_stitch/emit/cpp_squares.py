@@ -48,8 +48,7 @@ def square_lines(writer: Statements, s: st.Items) -> list[str]:
 
 
 def _targets(body: st.Body) -> list[Element]:
-    assigned = [s.does if isinstance(s, st.Only) else s for s in body]
-    return [s.target for s in assigned if isinstance(s, st.Assign | st.Add) and isinstance(s.target, Element)]
+    return [s.target for s in body if isinstance(s, st.Assign | st.Add) and isinstance(s.target, Element)]
 
 
 def _across(s: st.Statement, written: set[str], items: st.Items, named: set[str]) -> _Across | None:

@@ -12,12 +12,20 @@ from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.intrinsics import defined, text_of
 from jax_stitch.kernel.model import Part, RowShape, TeamShape
-from jax_stitch.kernel.threads import Reach
+from jax_stitch.kernel.threads import Reach, Space
 from jax_stitch.kernel.walk import nodes
 
 LONG = 600
 """Values that a part names, from which on its sweeps are functions of their own on a CPU."""
 
+_KINDS = {
+    Space.LOCAL: Kind.LOCAL,
+    Space.LANE: Kind.ACCUMULATOR,
+    Space.ROW: Kind.ROW,
+    Space.REGISTERS: Kind.REGISTERS,
+    Space.SHARED: Kind.SHARED,
+    Space.TEAM: Kind.ARRAY,
+}
 _BARRIERS = {Reach.BLOCK: "ST_SYNC", Reach.GRID: "ST_GRID_SYNC"}
 
 
@@ -52,13 +60,8 @@ class Statements:
                 text = f"const {ctype(dtype)} {name} = {self.values.text(value)};"
                 self.declare(name, Kind.LOCAL, dtype)
                 return [text]
-            case st.Declare(name, dtype):
-                self.declare(name, Kind.LOCAL, dtype)
-                return [f"{ctype(dtype)} {name};"]
-            case st.Assign(target, value):
-                return [self.values.written(target, value)]
-            case st.Only(who, does):
-                return [f"{WHO[who]}{self.values.written(does.target, does.value)}"]
+            case st.Assign(target, value, who):
+                return [f"{WHO[who]}{self.values.written(target, value)}"]
             case st.Rows(body):
                 inner = cpp_passes.of_own_rows(self, body, self.lines(body))
                 return block("ST_EACH_ROW_ALONE", inner)
@@ -78,30 +81,30 @@ class Statements:
                 for name in defined(intrinsic, cells):
                     self.declare(name, Kind.LOCAL, function)
                 return [text_of(s, "" if value is None else self.values.text(value))]
-            case st.TeamArray() | st.Swap() | st.Add() | st.Items() | st.Sums():
+            case st.Swap() | st.Add() | st.Items() | st.Sums():
                 return cpp_team.team_lines(self, s)
-            case _:
-                return [self._declaration(s)]
+            case st.Allocate():
+                return self._declaration(s)
 
-    def _declaration(self, s: st.Statement) -> str:
-        match s:
-            case st.Accumulator(name, dtype, first):
-                self.declare(name, Kind.ACCUMULATOR, dtype)
-                return f"ST_ACC({ctype(dtype)}, {name}, {self.first(dtype, first)})"
-            case st.RowValue(name, dtype):
-                self.declare(name, Kind.ROW, dtype)
-                return f"ST_ROW_TRUTH({name})" if dtype == "pred" else f"ST_ROW_VALUE({ctype(dtype)}, {name})"
-            case st.RowFlag(name):
-                self.declare(name, Kind.ROW, "pred")
-                return f"ST_ROW_FLAG({name})"
-            case st.Registers(name, dtype, each, size):
-                self.declare(name, Kind.REGISTERS, dtype, size)
-                return f"ST_REGISTERS({ctype(dtype)}, {name}, {each}, {size})"
-            case st.Shared(name, dtype, offset, size, in_memory):
-                self.declare(name, Kind.SHARED, dtype, size, in_memory)
-                element_type = scalar.STORAGE[dtype] if in_memory else ctype(dtype)
-                return f"ST_SHARED({element_type}, {name}, {offset})"
-        raise AssertionError(f"{s} has no text")
+    def _declaration(self, s: st.Allocate) -> list[str]:
+        name, dtype = s.name, s.dtype
+        self.declare(name, _KINDS[s.space], dtype, s.size, s.in_memory)
+        match s.space:
+            case Space.LOCAL:
+                return [f"{ctype(dtype)} {name};"]
+            case Space.LANE:
+                assert s.first is not None
+                return [f"ST_ACC({ctype(dtype)}, {name}, {self.first(dtype, s.first)})"]
+            case Space.ROW if s.first is not None:
+                return [f"ST_ROW_FLAG({name})"]
+            case Space.ROW:
+                return [f"ST_ROW_TRUTH({name})" if dtype == "pred" else f"ST_ROW_VALUE({ctype(dtype)}, {name})"]
+            case Space.REGISTERS:
+                return [f"ST_REGISTERS({ctype(dtype)}, {name}, {s.each}, {s.size})"]
+            case Space.SHARED:
+                element_type = scalar.STORAGE[dtype] if s.in_memory else ctype(dtype)
+                return [f"ST_SHARED({element_type}, {name}, {s.offset})"]
+        return cpp_team.array_lines(self, s)
 
     def first(self, dtype: str, value: ex.Value) -> str:
         """Return the initial value of an accumulator: the neutral value of its combiner, or a value of its own."""

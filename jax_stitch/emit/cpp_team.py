@@ -16,7 +16,7 @@ from jax_stitch.kernel.threads import How
 if TYPE_CHECKING:
     from jax_stitch.emit.cpp_statements import Statements
 
-TeamStatement = st.TeamArray | st.Swap | st.Add | st.Items | st.Sums
+TeamStatement = st.Swap | st.Add | st.Items | st.Sums
 
 
 def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
@@ -28,8 +28,6 @@ def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
 
 def _lines(writer: Statements, s: TeamStatement) -> list[str]:
     match s:
-        case st.TeamArray():
-            return _declared(writer, s)
         case st.Swap(name, dtype):
             return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
         case st.Add():
@@ -51,12 +49,12 @@ def _add(writer: Statements, s: st.Add) -> str:
     return f"{condition}ST_ADD({writer.values.cell(s.target)}, {writer.values.text(s.value)})"
 
 
-def _declared(writer: Statements, s: st.TeamArray) -> list[str]:
+def array_lines(writer: Statements, s: st.Allocate) -> list[str]:
+    """Return the declaration of an array of a team."""
     t = ctype(s.dtype)
     start = f"reinterpret_cast<{t}*>(shared + {s.offset})"
     if s.scratch:
         start = f"{s.scratch} + row * {s.copies * s.size}"
-    writer.declare(s.name, Kind.ARRAY, s.dtype)
     if s.copies == 1:
         return [f"{t}* const {s.name} = {start};"]
     writer.declare(f"next_{s.name}", Kind.ARRAY, s.dtype)

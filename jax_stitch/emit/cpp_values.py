@@ -14,7 +14,8 @@ from jax_stitch.kernel.literals import number
 from jax_stitch.kernel.model import Combiner
 from jax_stitch.kernel.threads import Who
 
-WHO = {
+WHO: dict[Who | None, str] = {
+    None: "",
     Who.FIRST_LANE: "ST_FIRST_LANE ",
     Who.ONE_THREAD: "ST_ONCE ",
     Who.FIRST_ROW: "if (row == 0) ",

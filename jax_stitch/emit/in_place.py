@@ -99,19 +99,19 @@ def _met(body: st.Body, names: Collection[str]) -> st.Body:
         held: list[st.Statement] = []
         writes: list[st.Statement] = []
         for write in own_writes:
-            target, value = write.does.target, write.does.value
+            target, value = write.target, write.value
             assert isinstance(target, Element)
             cell = Ref(f"{target.array}_of_row_{len(met)}", type_of(value))
-            met.append(st.RowValue(cell.name, cell.dtype))
+            met.append(st.Allocate.of_row(cell.name, cell.dtype))
             held.append(st.Assign(cell, value))
-            writes.append(st.Only(write.who, st.Assign(target, cell)))
+            writes.append(st.Assign(target, cell, write.who))
         others = tuple(inner for inner in rows if inner not in own_writes)
         met += [st.Rows((*others, *held)), st.Barrier(), st.Rows(tuple(writes))]
     return tuple(met)
 
 
-def _is_one_lanes(s: Any, names: Collection[str]) -> TypeGuard[st.Only]:
-    return isinstance(s, st.Only) and s.who is Who.FIRST_LANE and _is_write(s, names)
+def _is_one_lanes(s: Any, names: Collection[str]) -> TypeGuard[st.Assign]:
+    return isinstance(s, st.Assign) and s.who is Who.FIRST_LANE and _is_write(s, names)
 
 
 def _written_over(kernel: model.Kernel, over: Mapping[str, str]) -> model.Kernel:
@@ -169,10 +169,9 @@ _HOLDING = (st.Rows, st.Pass, st.Stretch, st.Scope, st.Items)
 
 def _is_write(s: Any, outputs: Collection[str]) -> bool:
     """Return whether a statement writes a value that has a name, which stays what it is, to an output."""
-    assign = s.does if isinstance(s, st.Only) else s
     return (
-        isinstance(assign, st.Assign)
-        and isinstance(assign.target, Element)
-        and assign.target.array in outputs
-        and isinstance(assign.value, Ref | Literal)
+        isinstance(s, st.Assign)
+        and isinstance(s.target, Element)
+        and s.target.array in outputs
+        and isinstance(s.value, Ref | Literal)
     )

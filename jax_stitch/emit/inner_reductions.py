@@ -15,15 +15,13 @@ from jax_stitch.indices.expr import Expr, const, var
 from jax_stitch.indices.variables import PLACE, TERM
 from jax_stitch.kernel.expressions import Element, Ref, Value
 from jax_stitch.kernel.statements import (
-    Accumulator,
+    Allocate,
     Apply,
     Assign,
     Barrier,
     Pass,
     Rows,
-    RowValue,
     Serial,
-    Shared,
     Statement,
 )
 from jax_stitch.kernel.statements import Scope as Braces
@@ -89,11 +87,11 @@ def _lanes_of(emitter: PartEmitter, row_pass: InnerReducePass, i: int) -> _Lanes
     if row_pass.neighbours:
         assert r.identity is not None
         whole, first = r.cell(f"{name}_of_share"), r.identity
-        arrays.append(Shared(whole.name, r.name, behind, row_pass.size))
+        arrays.append(Allocate.shared(whole.name, r.name, row_pass.size, behind))
         behind += block_bytes(row_pass, split)
     if row_pass.in_blocks and r.identity is not None and r.fields == 1:
         block = r.cell(f"{name}_of_run")
-        arrays.append(Shared(block.name, r.name, behind, row_pass.size))
+        arrays.append(Allocate.shared(block.name, r.name, row_pass.size, behind))
     return _Lanes(r, whole, first, block, arrays)
 
 
@@ -125,13 +123,15 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     body = make_pass(part, row_pass.size, [scope])
     values.close()
     lines: list[Statement] = [
-        Shared(share.name, r.name, at, row_pass.share_places),
+        Allocate.shared(share.name, r.name, row_pass.share_places, at),
         _at_each(emitter, row_pass.size, Assign(own_share, lowest), row_pass.vector),
         Serial(TERM, const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
         Barrier(),
     ]
     if groups > 1:
-        lines.append(Shared(group.name, r.name, at + shares_bytes(row_pass, part.split, r.fields)[0], own * groups))
+        lines.append(
+            Allocate.shared(group.name, r.name, own * groups, at + shares_bytes(row_pass, part.split, r.fields)[0])
+        )
         lines += _joined(
             *(emitter, r, group, lowest, share.name, own * groups),
             _spread(_apart(own * groups, row_pass.shares // groups), row_pass),
@@ -157,7 +157,9 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     body = make_pass(part, size, [scope], joins=blocked.joins())
     values.close()
     results = {i: r.cell(f"{emitter.results[i]}_of_place") for i, r in reducers.items()}
-    each: list[Statement] = [Accumulator(emitter.accumulator(i), r.name, emitter.start(i)) for i, r in reducers.items()]
+    each: list[Statement] = [
+        Allocate.accumulator(emitter.accumulator(i), r.name, emitter.start(i)) for i, r in reducers.items()
+    ]
     each += [*blocked.declarations(), body, *blocked.totals()]
     for i, r in reducers.items():
         initial, result = emitter.initial(i), results[i]
@@ -165,7 +167,7 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
         each.append(Apply("reduce", (result.name, emitter.accumulator(i)), r.name))
         each.append(Rows((Assign(at, result if initial is None else r.combined(result, initial)),)))
     places = Serial(TERM, const(0), (const(row_pass.left),), 1, tuple(each))
-    return Braces((*(RowValue(results[i].name, r.name) for i, r in reducers.items()), places, Barrier()))
+    return Braces((*(Allocate.of_row(results[i].name, r.name) for i, r in reducers.items()), places, Barrier()))
 
 
 def _spread(place: Expr, row_pass: InnerReducePass) -> Expr:

@@ -13,10 +13,11 @@ from jax_stitch.indices import linearize
 from jax_stitch.ir.nest import During, Nest, NestedLoop, Output
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.expressions import Element, Ref
-from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.expressions import Element, Literal, Ref
+from jax_stitch.kernel.threads import Space, Who
 from jax_stitch.loops.nest_walk import elements_of
 from jax_stitch.schedule.model import Part
+from jax_stitch.util.values import replace
 
 
 class LoopEmitter:
@@ -75,8 +76,9 @@ class LoopEmitter:
         declarations: list[st.Statement] = list(self._flags)
         for nested in self._nest.loops:
             for c in nested.carried:
-                kind = st.Declare if self._values.alike(c.parameter) else st.RowValue
-                declarations += [kind(place.name, place.dtype) for place in self._values.registers(c.parameter)]
+                space = Space.LOCAL if self._values.alike(c.parameter) else Space.ROW
+                registers = self._values.registers(c.parameter)
+                declarations += [st.Allocate(place.name, place.dtype, space) for place in registers]
         return declarations
 
     def _loops_in(self, parent: int | None) -> None:
@@ -112,7 +114,7 @@ class LoopEmitter:
         if known.depth & ROWS:
             flag = Ref(self._names.fresh("goes_on"), "pred")
             self._values.statement(st.Assign(flag, known.value))
-            self._flags.append(st.RowFlag(flag.name))
+            self._flags.append(st.Allocate(flag.name, "pred", Space.ROW, first=Literal("pred", 0)))
             self._values.next_piece(st.LeaveUnless(flag, any_row=True))
         else:
             self._values.next_piece(st.LeaveUnless(known.value))
@@ -150,7 +152,7 @@ class LoopEmitter:
             at = self._values.index(linearize(index, node.tensor.dims))
             write = st.Assign(Element(self._out[output.node], at, node.tensor.dtype), value)
             alike = output.uniform and self._nest.rows > 1
-            self._values.statement(st.Only(Who.FIRST_ROW, write) if alike else write)
+            self._values.statement(replace(write, who=Who.FIRST_ROW) if alike else write)
 
 
 def _length(nested: NestedLoop) -> str:

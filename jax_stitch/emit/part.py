@@ -25,7 +25,7 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Field, Ref, Value
 from jax_stitch.kernel.literals import computed
-from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.threads import Space, Who
 from jax_stitch.schedule.fetched import fetched
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, Order, Part, RowPass, SortPass, StorageKind
 from jax_stitch.schedule.row_passes import PatternView, results_of
@@ -150,21 +150,21 @@ class PartEmitter:
             seen.add(cell.name)
             dtype = reduced.get(cell.name, cell.dtype)
             if storage.kind is StorageKind.ROW:
-                statements.append(st.RowValue(cell.name, dtype))
+                statements.append(st.Allocate.of_row(cell.name, dtype))
             else:
                 as_in_buffers = i in self.part.pattern.inputs
-                statements.append(st.Shared(cell.name, dtype, storage.offset, storage.size, as_in_buffers))
+                statements.append(st.Allocate.shared(cell.name, dtype, storage.size, storage.offset, as_in_buffers))
         for key in self.part.own_storage:
             if self.graph[key[0]].op != PARTIAL:
                 statements.append(self.declare_own(key, self.graph[key[0]].tensor.dtype, in_memory=True))
         return statements
 
-    def declare_own(self, key: tuple[int, Index], dtype: str, in_memory: bool = False) -> st.Registers | st.Shared:
+    def declare_own(self, key: tuple[int, Index], dtype: str, in_memory: bool = False) -> st.Allocate:
         """Return the declaration of what a thread caches at its own places."""
         storage, name = self.part.own_storage[key], self.names.own(key)
         if storage.kind is StorageKind.REGISTERS:
-            return st.Registers(name, dtype, self.part.per_lane(storage.size), storage.size)
-        return st.Shared(name, dtype, storage.offset, storage.size, in_memory)
+            return st.Allocate(name, dtype, Space.REGISTERS, storage.size, each=self.part.per_lane(storage.size))
+        return st.Allocate.shared(name, dtype, storage.size, storage.offset, in_memory)
 
     def _fetches(self, copied: Sequence[int]) -> list[st.Statement]:
         """Return the copies of rows of inputs to shared memory, those of one length together."""
@@ -192,10 +192,10 @@ class PartEmitter:
         for i in row_pass.writes:
             index = self.shape.value_elements(i)[0]
             value = self.values.element(i, index)
-            scope.lines[PER_ROW].append(st.Only(Who.FIRST_LANE, self._write(i, index, value)))
+            scope.lines[PER_ROW].append(replace(self._write(i, index, value), who=Who.FIRST_LANE))
         for i in row_pass.partials:
             added = self._added(i, Ref(self.accumulator(i), self.reducers[i].dtype))
-            scope.lines[PER_ROW].append(st.Only(Who.FIRST_LANE, added))
+            scope.lines[PER_ROW].append(replace(added, who=Who.FIRST_LANE))
         self.values.close()
         return [st.Rows((*scope.lines[PER_ROW], *scope.lines[PER_PLACE]))]
 
@@ -216,7 +216,7 @@ class PartEmitter:
 
     def _loop_pass(self, row_pass: LoopPass) -> list[st.Statement]:
         before = [
-            st.Accumulator(self.accumulator(i), self.reducers[i].name, self.start(i)) for i in row_pass.reduces
+            st.Allocate.accumulator(self.accumulator(i), self.reducers[i].name, self.start(i)) for i in row_pass.reduces
         ]  # fmt: skip
         blocked = BlockedSums(self.part, row_pass, {i: self.reducers[i] for i in row_pass.reduces}, self.accumulator)
         keys = [*row_pass.caches, *row_pass.uses]

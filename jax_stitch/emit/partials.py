@@ -9,7 +9,7 @@ from jax_stitch.indices.expr import Expr, Var
 from jax_stitch.indices.variables import PLACE
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
-from jax_stitch.kernel.threads import How, Who
+from jax_stitch.kernel.threads import How, Space, Who
 from jax_stitch.schedule.model import LoopPass, OncePass, StorageKind
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def around(emitter: PartEmitter) -> tuple[list[st.Statement], list[st.Statement]
                 after += _end(emitter, i, s.size)
                 continue
             total, accumulator = f"total_{r.name}", emitter.accumulator(i)
-            before.append(st.Accumulator(accumulator, r.name, r.identity))
+            before.append(st.Allocate.accumulator(accumulator, r.name, r.identity))
             after.append(st.Apply("reduce_block", (total, accumulator), r.name))
             target = Element(emitter.out[i], _of_block(emitter, 1), emitter.graph[i].tensor.dtype)
-            after.append(st.Only(Who.ONE_THREAD, st.Assign(target, r.cell(total))))
+            after.append(st.Assign(target, r.cell(total), Who.ONE_THREAD))
     return before, after
 
 
@@ -47,7 +47,7 @@ def _begin(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     assert r.identity is not None
     key = (i, emitter.shape.operand_elements(emitter.graph[i])[0])
     declared = emitter.declare_own(key, r.name)
-    fill = "fill_registers" if isinstance(declared, st.Registers) else "fill_shared"
+    fill = "fill_registers" if declared.space is Space.REGISTERS else "fill_shared"
     sizes = (emitter.part.per_lane(size), size)
     return [declared, st.Apply(fill, (declared.name,), sizes=sizes, value=r.identity)]
 

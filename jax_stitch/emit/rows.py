@@ -34,7 +34,7 @@ Item = StraightCode | Loop | st.LeaveUnless
 def body_of(items: list[Item]) -> st.Body:
     """Return a part's body: declarations of what more than one piece reads, and the pieces in order."""
     shared = _shared(items)
-    return (*(st.RowValue(name, dtype) for name, dtype in shared.items()), *_statements(items, shared))
+    return (*(st.Allocate.of_row(name, dtype) for name, dtype in shared.items()), *_statements(items, shared))
 
 
 def _pieces(items: list[Item]) -> list[StraightCode]:
@@ -53,7 +53,7 @@ def _shared(items: list[Item]) -> dict[str, str]:
     pieces = _pieces(items)
     for number, piece in enumerate(pieces):
         for s in piece.rows:
-            if isinstance(s, st.Define | st.Declare):
+            if st.is_name(s):
                 defined[s.name] = number, s.dtype
     shared: dict[str, str] = {}
     for number, piece in enumerate(pieces):
@@ -82,7 +82,7 @@ def _statements(items: list[Item], shared: dict[str, str]) -> list[st.Statement]
 
 
 def _of_row(s: st.Statement, shared: dict[str, str]) -> st.Statement | None:
-    if isinstance(s, st.Declare) and s.name in shared:
+    if isinstance(s, st.Allocate) and s.name in shared:
         return None
     if isinstance(s, st.Define) and s.name in shared:
         return st.Assign(Ref(s.name, s.dtype), s.value)

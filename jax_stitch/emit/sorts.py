@@ -14,7 +14,7 @@ from jax_stitch.graph.sorts import fields_of, results_of, sort_of
 from jax_stitch.kernel.expressions import Field, IndexValue, Ref, Value
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.model import Comparator
-from jax_stitch.kernel.statements import Apply, Assign, Barrier, Define, Shared, Statement
+from jax_stitch.kernel.statements import Allocate, Apply, Assign, Barrier, Define, Statement
 from jax_stitch.schedule.model import Part, SortPass
 from jax_stitch.schedule.row_passes import PatternView
 
@@ -68,14 +68,14 @@ def _comparator(
     return Comparator(name, types, stable, tuple(body), result)
 
 
-def declarations(part: Part, graph: Graph, node: Node, made: Sorter) -> list[Shared]:
+def declarations(part: Part, graph: Graph, node: Node, made: Sorter) -> list[Allocate]:
     """Return the arrays of a sort in shared memory."""
     starts, _ = offsets(graph, node, part.split.rows_per_block)
     fields = fields_of(node)
     used = zip(results_of(graph, node), node.operands, strict=True)
     storage, operand = next((part.storage[i], o) for i, o in used if i >= 0)
     first, size = storage.offset - starts[fields.index(operand)], storage.size
-    return [Shared(a.name, a.dtype, first + at, size) for a, at in zip(made.arrays, starts, strict=True)]
+    return [Allocate.shared(a.name, a.dtype, size, first + at) for a, at in zip(made.arrays, starts, strict=True)]
 
 
 def sort_statements(

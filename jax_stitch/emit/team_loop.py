@@ -5,7 +5,6 @@ its body as one of them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from math import ceil, prod
 
 from jax_stitch.analysis.binding import inner, inner_sizes, is_uniform, position_in
@@ -27,7 +26,7 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
-from jax_stitch.kernel.threads import How, Reach, Who
+from jax_stitch.kernel.threads import How, Reach, Space, Who
 from jax_stitch.loops.chunks import chunk_width
 from jax_stitch.loops.results import reads_across
 from jax_stitch.loops.scatter import window_index, window_starts
@@ -36,6 +35,7 @@ from jax_stitch.loops.sweeps import Sweep, Target, Write, binding_of, index_at, 
 from jax_stitch.loops.team import contraction, one_literal, step_of
 from jax_stitch.schedule.model import Part, Storage, StorageKind
 from jax_stitch.schedule.team import Team
+from jax_stitch.util.values import replace
 
 
 class TeamEvaluator(Evaluator):
@@ -143,12 +143,13 @@ class LoopWriter:
         own = (*self._arrays(), *self._values.uniform.lines[UNIFORM])
         return sum((w.declared() for w in self._inner.values()), own)
 
-    def _arrays(self) -> list[st.TeamArray]:
-        arrays: list[st.TeamArray] = []
+    def _arrays(self) -> list[st.Allocate]:
+        arrays: list[st.Allocate] = []
         for i, array in self._team.cached.items():
             scratch = "" if array.scratch is None else f"scratch_{array.scratch}"
             name, dtype = self._cached[i], array.type.dtype
-            arrays.append(st.TeamArray(name, dtype, array.size, array.copies, array.offset, scratch))
+            made = st.Allocate(name, dtype, Space.TEAM, array.size, offset=array.offset, copies=array.copies)
+            arrays.append(replace(made, scratch=scratch))
         return arrays
 
     def statements(self) -> tuple[st.Statement, ...]:
@@ -200,9 +201,9 @@ class LoopWriter:
             statements.append(st.Items(*place_axes(size), (self._guarded(write, is_uniform(c.binding)),)))
         return statements
 
-    def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign | st.Only:
+    def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign:
         """Return a write that one team does if all have the same value."""
-        return st.Only(Who.FIRST_ROW, write) if self._loop.rows > 1 and uniform else write
+        return replace(write, who=Who.FIRST_ROW) if self._loop.rows > 1 and uniform else write
 
     # -- sweeps
 
@@ -354,7 +355,7 @@ class LoopWriter:
         target = Cell(self._cached[w.slot], self._values.index(linearize(position, tensor.dims)), tensor.dtype)
         return st.Add(target, value, tuple(starts))
 
-    def _write(self, w: Write, index: Index, value: Value) -> st.Assign | st.Only:
+    def _write(self, w: Write, index: Index, value: Value) -> st.Assign:
         loop = self._loop
         index = w.whole_index(index)
         if w.added:

@@ -39,11 +39,9 @@ class Context(Struct):
         elif kind is st.Apply:
             for name in defined(values["intrinsic"], values["cells"]):
                 self.types[name] = self.value_type(values["function"])
-        elif kind is st.RowFlag:
-            self.types[values["name"]] = "pred"
         elif kind in _DECLARATIONS:
             self.types[values["name"]] = self.value_type(values["dtype"])
-            if kind is st.TeamArray:
+            if kind is st.Allocate and values["copies"] > 1:
                 self.types[f"next_{values['name']}"] = values["dtype"]
         if kind is st.Define and isinstance(values["value"], Start):
             self.ranges[values["name"]] = (0, values["value"].high)
@@ -60,8 +58,7 @@ class Context(Struct):
 
 
 _DECLARATIONS = {
-    *(st.Define, st.Declare, st.Accumulator, st.RowValue, st.Registers, st.Shared, st.TeamArray, st.Sum),
-    *(model.Parameter, model.Table),
+    *(st.Define, st.Allocate, st.Sum, model.Parameter, model.Table),
 }
 
 
@@ -102,7 +99,7 @@ def declares(kind: type[Any]) -> bool:
     return kind in _DECLARING or bool(axes_of(kind))
 
 
-_OTHERS = {model.Combiner, model.Comparator, st.Scan, st.Apply, st.RowFlag}
+_OTHERS = {model.Combiner, model.Comparator, st.Scan, st.Apply}
 _DECLARING = frozenset({*_DECLARATIONS, *_RANGES, *_OTHERS})
 
 

@@ -67,7 +67,7 @@ _KINDS = {
     "RowShape | TeamShape": Kind.NODE,
     "Launch": Kind.NODE,
 }
-_ENUMS: dict[str, type[Enum]] = {"Reach": threads.Reach, "Who": threads.Who}
+_ENUMS: dict[str, type[Enum]] = {"Reach": threads.Reach, "Space": threads.Space, "Who | None": threads.Who}
 
 
 def _form(name: str, annotation: str, default: Any) -> FieldForm:

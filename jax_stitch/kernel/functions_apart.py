@@ -50,7 +50,7 @@ def _statement(s: st.Statement, shared: list[st.Statement]) -> Iterator[st.State
             if INDEX in crossing.values():  # A row value cannot hold an index.
                 yield s
                 return
-            shared += (st.RowValue(name, dtype) for name, dtype in crossing.items())
+            shared += (st.Allocate.of_row(name, dtype) for name, dtype in crossing.items())
             for piece in pieces:
                 yield st.Rows(tuple(_kept(x, crossing) for x in piece if not _is_declared(x, crossing)))
         case _:
@@ -84,13 +84,13 @@ def _defined(s: st.Statement) -> Iterator[str]:
 
 def _crossing(pieces: Sequence[Sequence[st.Statement]]) -> dict[str, str]:
     """Return the names of one loop that a later one reads, and their types."""
-    of_loop = {s.name: (k, s.dtype) for k, p in enumerate(pieces) for s in p if isinstance(s, st.Define | st.Declare)}
+    of_loop = {s.name: (k, s.dtype) for k, p in enumerate(pieces) for s in p if st.is_name(s)}
     read = ((name, k) for k, piece in enumerate(pieces) for s in piece for name in names_read(s))
     return {name: of_loop[name][1] for name, k in read if name in of_loop and of_loop[name][0] != k}
 
 
 def _is_declared(s: st.Statement, crossing: dict[str, str]) -> bool:
-    return isinstance(s, st.Declare) and s.name in crossing
+    return isinstance(s, st.Allocate) and s.name in crossing
 
 
 def _kept(s: st.Statement, crossing: dict[str, str]) -> st.Statement:

@@ -21,7 +21,7 @@ from jax_stitch.kernel.intrinsics import TABLE
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.lockstep import Array, KernelFault, Threads
 from jax_stitch.kernel.model import Kernel, RowShape
-from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.threads import Space, Who
 from jax_stitch.kernel.walk import nodes
 
 
@@ -101,36 +101,29 @@ class Machine(Threads):
     def _do_define(self, s: st.Define) -> None:
         self.locals[s.name] = self.value(s.value)
 
-    def _do_declare(self, s: st.Declare) -> None:
-        self.locals[s.name] = tuple(np.zeros((1, 1, 1), t) for t in self.types(s.dtype))
+    def _do_allocate(self, s: st.Allocate) -> None:
+        first = None if s.first is None else self.value(s.first)
+        match s.space:
+            case Space.LOCAL:
+                self.locals[s.name] = tuple(np.zeros((1, 1, 1), t) for t in self.types(s.dtype))
+            case Space.LANE:
+                self.declare(s.name, s.dtype, "lanes", (self.blocks, self._rows, self._lanes), first)
+            case Space.ROW:
+                self.declare(s.name, s.dtype, "", (self.blocks, self._rows, 1), first)
+            case Space.TEAM:
+                for name in (s.name, f"next_{s.name}")[: s.copies]:
+                    self.declare(name, s.dtype, "block", (self.blocks, s.size))
+            case _:
+                self.declare(s.name, s.dtype, "places", (self.blocks, self._rows, s.size))
 
     def _do_assign(self, s: st.Assign) -> None:
-        value = self.value(s.value)
-        if isinstance(s.target, Ref):
-            self.write(s.target.name, value)
-        else:
-            self.store(s.target, value)
-
-    def _do_only(self, s: st.Only) -> None:
-        mask = np.ones((1, 1, 1), bool)
-        if s.who is Who.FIRST_ROW:
-            mask = self.indices[ROW] == 0
-        with self.only(mask):
-            self._do_assign(s.does)
-
-    def _do_accumulator(self, s: st.Accumulator) -> None:
-        self.declare(s.name, s.dtype, "lanes", (self.blocks, self._rows, self._lanes), self.value(s.first))
-
-    def _do_rowvalue(self, s: st.RowValue) -> None:
-        self.declare(s.name, s.dtype, "", (self.blocks, self._rows, 1))
-
-    def _do_rowflag(self, s: st.RowFlag) -> None:
-        self.declare(s.name, "pred", "", (self.blocks, self._rows, 1))
-
-    def _do_registers(self, s: st.Registers | st.Shared) -> None:
-        self.declare(s.name, s.dtype, "places", (self.blocks, self._rows, s.size))
-
-    _do_shared = _do_registers
+        first_row = self.indices[ROW] == 0 if s.who is Who.FIRST_ROW else np.ones((1, 1, 1), bool)
+        with self.only(first_row):
+            value = self.value(s.value)
+            if isinstance(s.target, Ref):
+                self.write(s.target.name, value)
+            else:
+                self.store(s.target, value)
 
     # -- control
 
@@ -241,10 +234,6 @@ class Machine(Threads):
         return carried
 
     # -- loops in teams
-
-    def _do_teamarray(self, s: st.TeamArray) -> None:
-        for name in (s.name, f"next_{s.name}")[: s.copies]:
-            self.declare(name, s.dtype, "block", (self.blocks, s.size))
 
     def _do_swap(self, s: st.Swap) -> None:
         following = f"next_{s.name}"

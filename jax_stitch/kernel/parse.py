@@ -11,6 +11,7 @@ from jax_stitch.kernel.forms import KINDS, FieldForm, Kind, forms, required
 from jax_stitch.kernel.intrinsics import TABLE
 from jax_stitch.kernel.parse_values import ValueParser
 from jax_stitch.kernel.tokens import KernelTextError, Tokens
+from jax_stitch.util.values import replace
 
 
 def parse(text: str) -> model.Kernel:
@@ -56,11 +57,12 @@ class _Parser(ValueParser):
         if self.tokens.take("var"):
             name = self.tokens.name()
             self.tokens.expect(":")
-            return self._entered(st.Declare, {"name": name, "dtype": self.tokens.name()})
+            made = st.Allocate(name, self.tokens.name(), threads.Space.LOCAL)
+            return self._entered(st.Allocate, {f.name: getattr(made, f.name) for f in forms(st.Allocate)})
         if self.tokens.take("only"):
             who = threads.Who[self.tokens.name().upper()]
             self.tokens.expect(":")
-            return st.Only(who, self._assignment())
+            return replace(self._assignment(), who=who)
         if self.tokens.is_next("if") or self.tokens.is_next("else"):
             tests: list[Test] = []
             if self.tokens.next().text == "if":

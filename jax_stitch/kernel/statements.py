@@ -6,11 +6,13 @@ differs from thread to thread, or from row to row, as its declaration says.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from msgspec import Struct
 
 from jax_stitch.indices.expr import Expr
 from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
-from jax_stitch.kernel.threads import How, Reach, Who
+from jax_stitch.kernel.threads import How, Reach, Space, Who
 
 
 class Axis(Struct, frozen=True):
@@ -29,67 +31,49 @@ class Define(Struct, frozen=True):
     value: Value
 
 
-class Declare(Struct, frozen=True):
-    """A name for values that are assigned later."""
-
-    name: str
-    dtype: str
-
-
-class Assign(Struct, frozen=True):
-    """Writes a cell, or an element of an array."""
-
-    target: Ref | Element
-    value: Value
-
-
-class Accumulator(Struct, frozen=True):
-    """A value of each thread that starts as ``first``."""
-
-    name: str
-    dtype: str
-    first: Value
-
-
-class RowValue(Struct, frozen=True):
-    """A value of each row."""
-
-    name: str
-    dtype: str
-
-
-class RowFlag(Struct, frozen=True):
-    """A truth value of each row, false at first."""
-
-    name: str
-
-
-class Registers(Struct, frozen=True):
-    """A value at each of ``size`` places of a row, for the thread that has the place: ``each`` per thread."""
-
-    name: str
-    dtype: str
-    each: int
-    size: int
-
-
-class Shared(Struct, frozen=True):
-    """An array in shared memory, ``offset`` bytes from its start: ``size`` places of each row. ``in_memory`` where its
-    elements are as in buffers and not as they are computed.
+class Allocate(Struct, frozen=True):
+    """A name for what is written later, or starts as ``first``. ``in_memory`` where elements are as in buffers and not
+    as they are computed. Of two ``copies`` one is read, and ``next_``NAME is written, until they are swapped.
     """
 
     name: str
     dtype: str
-    offset: int
-    size: int
+    space: Space
+    size: int = 1
+    first: Value | None = None
+    each: int = 0
+    offset: int = 0
     in_memory: bool = False
+    copies: int = 1
+    scratch: str = ""
+
+    @classmethod
+    def accumulator(cls, name: str, dtype: str, first: Value) -> Allocate:
+        """Return the declaration of a value of each thread."""
+        return cls(name, dtype, Space.LANE, first=first)
+
+    @classmethod
+    def of_row(cls, name: str, dtype: str) -> Allocate:
+        """Return the declaration of a value of each row."""
+        return cls(name, dtype, Space.ROW)
+
+    @classmethod
+    def shared(cls, name: str, dtype: str, size: int, offset: int, in_memory: bool = False) -> Allocate:
+        """Return the declaration of an array in shared memory."""
+        return cls(name, dtype, Space.SHARED, size, offset=offset, in_memory=in_memory)
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether it is a name of the statements after it alone."""
+        return self.space is Space.LOCAL
 
 
-class Only(Struct, frozen=True):
-    """A statement that some threads do."""
+class Assign(Struct, frozen=True):
+    """Writes a cell, or an element of an array; some threads alone where ``who`` says so."""
 
-    who: Who
-    does: Assign
+    target: Ref | Element
+    value: Value
+    who: Who | None = None
 
 
 class Case(Struct, frozen=True):
@@ -258,19 +242,6 @@ class ScanPass(Struct, frozen=True):
         return self.place.extent
 
 
-class TeamArray(Struct, frozen=True):
-    """An array that a team caches: in shared memory from byte ``offset`` on, or in a scratch buffer. Of two copies one
-    is read, and ``next_``NAME is written, until they are swapped.
-    """
-
-    name: str
-    dtype: str
-    size: int
-    copies: int
-    offset: int
-    scratch: str = ""
-
-
 class Swap(Struct, frozen=True):
     """The two copies of an array change places."""
 
@@ -341,8 +312,13 @@ class Sums(Struct, frozen=True):
 
 
 Statement = (
-    Define | Declare | Assign | Accumulator | RowValue | RowFlag | Registers | Shared | Only | Choice | Scope | Serial
-    | Repeat | LeaveUnless | Barrier | Rows | Pass | Apply | ScanPass | TeamArray | Swap | Add | Items | Sums
+    Define | Allocate | Assign | Choice | Scope | Serial | Repeat | LeaveUnless | Barrier | Rows | Pass | Apply
+    | ScanPass | Swap | Add | Items | Sums
 )  # fmt: skip
 
 Body = tuple["Statement", ...]
+
+
+def is_name(s: Statement) -> TypeGuard[Define | Allocate]:
+    """Return whether a statement gives a name to a value of the statements after it."""
+    return isinstance(s, Define) or (isinstance(s, Allocate) and s.is_local)

@@ -73,12 +73,11 @@ class _Writer:
         match node:
             case st.Define(name, dtype, value):
                 return f"let {name}: {dtype} = {self.value(value)}"
-            case st.Declare(name, dtype):
+            case st.Allocate(name, dtype) if node.is_local:
                 return f"var {name}: {dtype}"
-            case st.Assign(target, value):
-                return f"{self.value(target)} = {self.value(value)}"
-            case st.Only(who, does):
-                return f"only {who.name.lower()}: {self.head(does)}"
+            case st.Assign(target, value, who):
+                only = "" if who is None else f"only {who.name.lower()}: "
+                return f"{only}{self.value(target)} = {self.value(value)}"
             case st.Case(tests):
                 return f"if {' and '.join(map(self._test, tests))}" if tests else "else"
         shown = [

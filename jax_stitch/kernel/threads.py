@@ -1,4 +1,4 @@
-"""Which threads something concerns."""
+"""Which threads something concerns, and which of them what is allocated belongs to."""
 
 from __future__ import annotations
 
@@ -24,6 +24,23 @@ class Reach(Enum):
     GRID = "grid"
     LAST_BLOCK = "last block"
     """Of the grid's blocks all end but the one that arrives last, which goes on alone."""
+
+
+class Space(Enum):
+    """Where what is allocated lies, and whose it is."""
+
+    LOCAL = "local"
+    """A name of what comes after it, until the braces around it end."""
+    LANE = "lane"
+    """One value of each thread: an accumulator."""
+    ROW = "row"
+    """One value of each row."""
+    REGISTERS = "registers"
+    """A value at each of ``size`` places of a row, for the thread that has the place: ``each`` per thread."""
+    SHARED = "shared"
+    """``size`` places of each row, in shared memory from byte ``offset`` on."""
+    TEAM = "team"
+    """``size`` elements of a team, in shared memory from byte ``offset`` on, or in a scratch buffer."""
 
 
 class How(Enum):

@@ -14,7 +14,6 @@ from jax_stitch.devices import Device
 from jax_stitch.indices.expr import Expr, Mod, Var
 from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
 from jax_stitch.kernel import model
-from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import (
     Combine,
     Counter,
@@ -30,6 +29,7 @@ from jax_stitch.kernel.expressions import (
     operands_of,
 )
 from jax_stitch.kernel.literals import HALF
+from jax_stitch.kernel.threads import Space
 from jax_stitch.kernel.walk import nodes, variables
 from jax_stitch.latency.classes import (
     ARITHMETIC,
@@ -107,7 +107,7 @@ class ValueCounter:
         self.work: Work = defaultdict(float)
         self.pieces = 0.0
         """Bytes that threads of a GPU access in pieces of lines, as many more as they take longer than whole ones."""
-        self.places: dict[str, type[Any]] = {}
+        self.places: dict[str, Space] = {}
         """How each cell is declared."""
         self.depths: dict[str, Depth] = {}
         """Of each name that stands for a value."""
@@ -159,7 +159,7 @@ class ValueCounter:
                 return self._depth(variables(at))
             case Element(array, at):
                 # What rows keep in shared memory differs between them.
-                own = frozenset({BY_ROW}) if self.places.get(array) is st.Shared else NOWHERE
+                own = frozenset({BY_ROW}) if self.places.get(array) is Space.SHARED else NOWHERE
                 return own | self._depth(variables(at))
         return NOWHERE
 
@@ -179,16 +179,16 @@ class ValueCounter:
         place = self.places.get(name)
         if place is None:
             return NOWHERE
-        return frozenset({BY_ROW}) if place in (st.RowValue, st.RowFlag) else EVERYWHERE
+        return frozenset({BY_ROW}) if place is Space.ROW else EVERYWHERE
 
     def in_memory(self, name: str, at: Around) -> bool:
         """Return whether a cell is not in a register: a CPU has arrays for what a GPU's threads have in theirs, of a
         row's own values where loops go from one to the other.
         """
         place = self.places.get(name)
-        if place is st.Shared:
+        if place is Space.SHARED:
             return True
-        return self._vectors and (place is st.Registers or (place is st.RowValue and at.in_loop))
+        return self._vectors and (place is Space.REGISTERS or (place is Space.ROW and at.in_loop))
 
     def access(self, element: Element, at: Around, straight: str, apart: str) -> None:
         address = element.at

@@ -20,7 +20,7 @@ from jax_stitch.kernel.expressions import (
     Ref,
 )
 from jax_stitch.kernel.intrinsics import CALL, TABLE, Extent, Function, Use
-from jax_stitch.kernel.threads import Who
+from jax_stitch.kernel.threads import Space, Who
 from jax_stitch.kernel.walk import nodes
 from jax_stitch.latency.classes import (
     ARITHMETIC,
@@ -123,15 +123,13 @@ class _Counter:
         match s:
             case st.Define(name, _, value):
                 self._values.depths[name] = self._values.count(value, at)
-            case st.Assign(target, value):
-                self._assign(target, self._values.count(value, at), at)
-            case st.Only(who, does):
-                self._statement(does, self._only(who, at))
-            case st.Accumulator(name, _, first):
-                self._values.places[name] = st.Accumulator
-                self._values.count(first, at)
-            case st.RowValue(name) | st.RowFlag(name) | st.Registers(name) | st.Shared(name):
-                self._values.places[name] = type(s)
+            case st.Assign(target, value, who):
+                done = self._only(who, at)
+                self._assign(target, self._values.count(value, done), done)
+            case st.Allocate(name, _, space, _, first) if not s.is_local:
+                self._values.places[name] = space
+                if first is not None:
+                    self._values.count(first, at)
             case st.Choice():
                 self._choice(s, at)
             case st.LeaveUnless(condition):
@@ -156,7 +154,7 @@ class _Counter:
             self._statements(case.body, at.often(share))
         self._points = outer
 
-    def _only(self, who: Who, at: Around) -> Around:
+    def _only(self, who: Who | None, at: Around) -> Around:
         """Return the repetitions of a statement that only some threads run: warps without such a thread skip it."""
         if who is Who.ONE_THREAD:
             return replace(at, times=float(self._blocks * self._device.warp_size))
@@ -246,7 +244,7 @@ class _Counter:
         match s:
             case st.Apply():
                 self._intrinsic(s, at)
-            case st.Barrier() | st.Declare():
+            case st.Barrier() | st.Allocate():
                 pass
             case _:
                 raise TypeError(f"a part in which lanes go over rows has a {type(s).__name__}")
@@ -264,7 +262,7 @@ class _Counter:
                 order = self._orders[s.function]
                 self._values.operations((*order.body, order.result), count)
         for k, name in enumerate(s.cells):
-            if row.use(k) is not Use.READS and self._values.places.get(name) is st.RowValue:
+            if row.use(k) is not Use.READS and self._values.places.get(name) is Space.ROW:
                 self._values.depths[name] = frozenset({BY_ROW})
 
     # -- where statements stand

@@ -22,6 +22,7 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.parse import parse
 from jax_stitch.kernel.text import text
+from jax_stitch.kernel.threads import Space
 from jax_stitch.kernel.verify import verify
 from jax_stitch.latency import latency
 from jax_stitch.pipeline import Stitched
@@ -244,7 +245,7 @@ def changed(kernel: model.Kernel, change: Callable[[st.Pass], st.Statement]) -> 
 
 def with_row_value(kernel: model.Kernel) -> model.Kernel:
     (part,) = kernel.parts
-    return replace(kernel, parts=(replace(part, body=(st.RowValue("of_row", "f32"), *part.body)),))
+    return replace(kernel, parts=(replace(part, body=(st.Allocate.of_row("of_row", "f32"), *part.body)),))
 
 
 def moved(s: st.Pass, **fields: Any) -> st.Pass:
@@ -293,7 +294,10 @@ def test_the_verifier_refuses(name: str) -> None:
 def test_the_verifier_refuses_arrays_that_are_not_as_in_buffers() -> None:
     kernel = kernel_with()
     for fields in ({"in_memory": False}, {"offset": 264}):
-        body = tuple(replace(s, **fields) if isinstance(s, st.Shared) else s for s in kernel.parts[0].body)
+        body = tuple(
+            replace(s, **fields) if isinstance(s, st.Allocate) and s.space is Space.SHARED else s
+            for s in kernel.parts[0].body
+        )
         wrong = replace(kernel, parts=(replace(kernel.parts[0], body=body),))
         assert any("not as the rows" in str(f) or "multiple of 16" in str(f) for f in verify(wrong))
 

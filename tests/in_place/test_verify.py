@@ -53,7 +53,7 @@ def over(name: str, given: str = "in0", taken: str = "out0") -> Kernel:
 
 
 def is_store(node: Any) -> bool:
-    assign = node.does if isinstance(node, st.Only) else node
+    assign = node
     return isinstance(assign, st.Assign) and isinstance(assign.target, ex.Element)
 
 
@@ -87,7 +87,9 @@ def alone(kernel: Kernel) -> Kernel:
 
 
 def by_one_thread(kernel: Kernel) -> Kernel:
-    return edited(kernel, lambda n: isinstance(n, st.Only), lambda s: replace(s, who=Who.ONE_THREAD))
+    return edited(
+        kernel, lambda n: isinstance(n, st.Assign) and n.who is not None, lambda s: replace(s, who=Who.ONE_THREAD)
+    )
 
 
 def twice(kernel: Kernel) -> Kernel:

@@ -13,7 +13,7 @@ from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.model import Kernel
-from jax_stitch.kernel.threads import Reach, Who
+from jax_stitch.kernel.threads import Reach, Space, Who
 from jax_stitch.kernel.walk import renamed
 from jax_stitch.util.values import replace
 
@@ -255,14 +255,14 @@ PLANTED: dict[str, Planted] = {
     "a start beyond the last": Planted("gathered", _by(is_a(ex.Start), grown("high", 1))),
     "a condition too wide": Planted("padded", _by(is_a(st.Case), wider_tests)),
     "a condition left out": Planted("padded", _by(is_a(st.Choice), unconditional)),
-    "an array smaller than the pass": Planted("sort", _by(is_a(st.Shared), grown("size", -1))),
+    "an array smaller than the pass": Planted("sort", _by(is_a(st.Allocate, space=Space.SHARED), grown("size", -1))),
     "a loop one step too long": Planted("discounted_rewards", _by(is_a(st.Repeat), grown("trips", 1))),
     "a product one step too long": Planted("lstm", _by(is_a(st.Steps), resized("term", 1))),
     "one item too many": Planted("lstm", _by(is_a(st.Items), resized("lane", 1))),
     "a smaller buffer than the part's": Planted("gathered", _by(is_a(model.Call), backward("arguments"))),
     "a buffer of another type": Planted("standardised", _by(is_a(model.Buffer), typed("f64"))),
     "shared memory past its end": Planted("sort", _by(is_a(model.Launch), grown("shared_bytes", -64))),
-    "two arrays in one place": Planted("sort", _by(is_a(st.Shared), given(offset=0), 1)),
+    "two arrays in one place": Planted("sort", _by(is_a(st.Allocate, space=Space.SHARED), given(offset=0), 1)),
     "too few bits for an index": Planted("large", _by(is_a(model.Part), given(wide=False))),
     "no barrier before a sort": Planted("sort", _by(is_a(st.Barrier), out)),
     "no barrier after a sort": Planted("sort", _by(is_a(st.Barrier), out, 1)),
@@ -278,15 +278,17 @@ PLANTED: dict[str, Planted] = {
     "a value used before it is defined": Planted("standardised", _by(is_a(st.Stretch), last_first)),
     "a value that is not defined": Planted("standardised", _by(loads, out)),
     "a row's value read before its reduction": Planted("standardised", _by(REDUCTION, out)),
-    "an accumulator that is not declared": Planted("standardised", _by(is_a(st.Accumulator), out)),
+    "an accumulator that is not declared": Planted("standardised", _by(is_a(st.Allocate, space=Space.LANE), out)),
     "an unknown combiner": Planted("standardised", _by(REDUCTION, given(function="Combine_none"))),
     "an unknown variable in an index": Planted("standardised", _by(loads, with_other_variable)),
     "an element written twice": Planted("standardised", _by(stores, once_more)),
     "an element not written": Planted("standardised", _by(stores, out)),
     "all rows written to the first": Planted("standardised", _by(stores, without_row)),
     "places written to every other": Planted("by columns", _by(stores, every_other)),
-    "rows written by all their lanes": Planted("where the most is", _by(is_a(st.Only), lambda s: s.does)),
-    "what all rows have, by each row": Planted("lotka_volterra", _by(stores, lambda s: st.Only(Who.FIRST_ROW, s))),
+    "rows written by all their lanes": Planted(
+        "where the most is", _by(is_a(st.Assign, who=Who.FIRST_LANE), given(who=None))
+    ),
+    "what all rows have, by each row": Planted("lotka_volterra", _by(stores, given(who=Who.FIRST_ROW))),
     "too few blocks for the rows": Planted("gathered", _by(is_a(model.Call), fewer_blocks)),
     "a loop one step too short": Planted("discounted_rewards", _by(is_a(st.Repeat), grown("trips", -1))),
     "an input written": Planted("standardised", _by(stores, with_target(array="x_1"))),

@@ -184,7 +184,7 @@ class _Accesses:
         self._clock += 2
         if isinstance(s, st.Barrier) and top and (self._in_one_block or s.reach is Reach.GRID):
             self.barriers.append(self._clock)
-        if isinstance(s, st.Only):
+        if isinstance(s, st.Assign) and s.who is not None:
             thread = self._one(s.who, thread)
         for value in values_of(s):
             if isinstance(value, ex.Element) and value.array in self.of:

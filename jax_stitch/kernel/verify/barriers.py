@@ -14,7 +14,7 @@ from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.intrinsics import TABLE, Use
 from jax_stitch.kernel.model import Kernel, Part, RowShape, TeamShape
-from jax_stitch.kernel.threads import Reach
+from jax_stitch.kernel.threads import Reach, Space
 from jax_stitch.kernel.verify.bounds import inside, values_of
 from jax_stitch.kernel.verify.finding import Finding, shown
 
@@ -74,7 +74,7 @@ class BarrierCheck:
         self._part = part
         self._spread = isinstance(part.shape, TeamShape) and part.shape.spread
         self._arrays: set[str] = set()
-        self._shared: dict[str, st.Shared] = {}
+        self._shared: dict[str, st.Allocate] = {}
         self._inputs = {p.name for p in part.parameters if not (p.written or p.scratch or p.crossing)}
         self._written: dict[str, set[Key]] = {}
         """What has been written since the last barrier, and by whom."""
@@ -106,10 +106,10 @@ class BarrierCheck:
         if met is not None and not uniform:
             self._fault(f"not all threads come to this {met}", s)
         match s:
-            case st.Shared(name):
+            case st.Allocate(name, _, Space.SHARED):
                 self._arrays.add(name)
                 self._shared[name] = s
-            case st.TeamArray(name):
+            case st.Allocate(name, _, Space.TEAM):
                 self._arrays |= {name, f"next_{name}"}
             case st.Barrier(reach):
                 if not self._spread or reach is Reach.GRID:
@@ -226,8 +226,7 @@ class BarrierCheck:
     def _accesses(self, s: Any) -> None:
         if not self._arrays:
             return
-        assign = s.does if isinstance(s, st.Only) else s
-        target = assign.target if isinstance(assign, st.Assign | st.Add) else None
+        target = s.target if isinstance(s, st.Assign | st.Add) else None
         for value in values_of(s):
             if value is not target:
                 self._reads(value.name if isinstance(value, ex.Ref) else value.array, self._key(value), s)

@@ -14,6 +14,7 @@ from jax_stitch.kernel.context import Context, bound_by
 from jax_stitch.kernel.forms import forms, names_inside
 from jax_stitch.kernel.intrinsics import TABLE
 from jax_stitch.kernel.model import Part
+from jax_stitch.kernel.threads import Space
 from jax_stitch.kernel.verify.finding import Fault, Finding, shown
 from jax_stitch.kernel.verify.intervals import Intervals
 from jax_stitch.kernel.walk import field_names
@@ -72,9 +73,9 @@ class BoundCheck:
     def _own(self, s: Any) -> None:
         """Check a statement's own accesses, and the sizes that it declares or relies on."""
         match s:
-            case st.Registers(name, _, _, size) | st.Shared(name, _, _, size):
+            case st.Allocate(name, _, Space.REGISTERS | Space.SHARED, size):
                 self._sizes[name] = size
-            case st.TeamArray(name, _, size):
+            case st.Allocate(name, _, Space.TEAM, size):
                 self._sizes[name] = self._sizes[f"next_{name}"] = size
             case st.Apply(intrinsic, cells, _, sizes):
                 if (places := TABLE[intrinsic].places) is not None:

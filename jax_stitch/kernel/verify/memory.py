@@ -11,6 +11,7 @@ from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.literals import numpy_type
 from jax_stitch.kernel.model import Part, RowShape
+from jax_stitch.kernel.threads import Space
 from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.finding import Finding, shown
 
@@ -23,7 +24,7 @@ def memory_findings(part: Part, shared_bytes: int) -> Iterator[Finding]:
     placed = sorted(
         (s.offset, s.offset + _bytes(part, s), s.name, s)
         for s in _statements((*part.before, *part.body, *part.after))
-        if isinstance(s, st.Shared) or (isinstance(s, st.TeamArray) and not s.scratch)
+        if isinstance(s, st.Allocate) and s.space in (Space.SHARED, Space.TEAM) and not s.scratch
     )
     for _, end, name, s in placed:
         if end > shared_bytes:
@@ -42,8 +43,8 @@ def _statements(statements: Iterable[Any]) -> Iterator[Any]:
         yield from _statements(inside(s))
 
 
-def _bytes(part: Part, s: st.Shared | st.TeamArray) -> int:
-    if isinstance(s, st.TeamArray):
+def _bytes(part: Part, s: st.Allocate) -> int:
+    if s.space is Space.TEAM:
         return s.size * s.copies * numpy_type(s.dtype).itemsize
     shape = part.shape
     assert isinstance(shape, RowShape)

@@ -21,10 +21,7 @@ from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.finding import Fault, Finding, shown
 from jax_stitch.kernel.walk import children, field_names, variables
 
-CELLS = (st.Accumulator, st.RowValue, st.RowFlag, st.Registers, st.Shared, st.Sum)
-DECLARED = (*CELLS, st.Define, st.Declare, st.TeamArray, st.Scan, st.Inside)
-EMPTY = (st.RowValue, st.Registers, st.Shared, st.Declare, st.TeamArray, st.Scan)
-"""Kinds of names that have no value at first."""
+DECLARED = (st.Sum, st.Define, st.Allocate, st.Scan, st.Inside)
 
 
 class _Declared(Struct, frozen=True):
@@ -109,11 +106,11 @@ class NameCheck:
             return
         dtype = ex.INDEX if isinstance(s, st.Inside) else self._context.types.get(name, "pred")
         self._declared[name] = _Declared(type(s), dtype)
-        if isinstance(s, EMPTY):
+        if isinstance(s, st.Scan) or (isinstance(s, st.Allocate) and s.first is None):
             self._with_value.discard(name)
         else:
             self._with_value.add(name)
-        if isinstance(s, st.TeamArray) and s.copies == 2:
+        if isinstance(s, st.Allocate) and s.copies == 2:
             self._declared[f"next_{name}"] = self._declared[name]
 
     # -- statements
@@ -124,10 +121,9 @@ class NameCheck:
                 self._same(self._type(value), self._context.value_type(dtype), "the value")
             case st.Assign():
                 self._assign(s)
-            case st.Only(_, does):
-                self._assign(does)
-            case st.Accumulator(_, dtype, first):
-                self._same(self._type(first), self._context.value_type(dtype), "what it starts from")
+            case st.Allocate(_, dtype, _, _, first):
+                if first is not None:
+                    self._same(self._type(first), self._context.value_type(dtype), "what it starts from")
             case st.Apply():
                 self._intrinsic(s)
             case st.Swap(name):

@@ -78,15 +78,12 @@ class WriteCheck:
 
     def _statement(self, s: Any, ranges: Mapping[str, int], places: _Places | None, shared: bool) -> None:
         match s:
-            case st.Assign(ex.Element(array, at), _) if array in self._outputs:
-                if self._many_threads(ranges) and not shared:
+            case st.Assign(ex.Element(array, at), _, who) if array in self._outputs:
+                if who is Who.FIRST_ROW:
+                    ranges = {**ranges, ROW: 1}
+                if self._many_threads(ranges) and not (shared or who is not None):
                     self._found.append(Finding(self._part.name, f"{array} is written by several threads", shown(s)))
                 self._writes[array].append(_Write(at, dict(ranges), s, places))
-            case st.Only(who, does):
-                inner = dict(ranges)
-                if who is Who.FIRST_ROW:
-                    inner[ROW] = 1
-                self._statement(does, inner, places, True)
             case _:
                 inner = inner_ranges(s, ranges)
                 at_places = isinstance(s, st.Pass | st.ScanPass | st.Items | st.Sums) or shared
