@@ -326,8 +326,7 @@ class Evaluator:
             bodies.append((*scope.lines[UNIFORM], *scope.lines[PER_ROW], *scope.lines[PER_PLACE]))
             bodies[-1] += (Assign(target, value.value),)
         tests = [tuple(self._test(g) for g in read.guards) for read in reads]
-        if len(tests) > 1:
-            tests[-1] = ()  # Where the others do not hold, the last does.
+        tests = [*tests[:-1], ()] if len(tests) > 1 else tests  # Where the others do not hold, the last does.
         self._write(Allocate(name, node.tensor.dtype, Space.LOCAL), depth)
         self._write(Choice(tuple(map(Case, tests, bodies))), depth)
         return Known(target, depth)

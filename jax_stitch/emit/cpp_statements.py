@@ -77,10 +77,10 @@ class Statements:
                 return [_BARRIERS[reach]]
             case st.Serial() | st.Repeat() | st.LeaveUnless():
                 return self._loop(s)
-            case st.Apply(intrinsic, cells, function, _, value):
+            case st.Apply(intrinsic, cells, function, _, operands):
                 for name in defined(intrinsic, cells):
                     self.declare(name, Kind.LOCAL, function)
-                return [text_of(s, "" if value is None else self.values.text(value))]
+                return [text_of(s, [self.values.text(value) for value in operands])]
             case st.Swap() | st.Add() | st.Items() | st.Sums():
                 return cpp_team.team_lines(self, s)
             case st.Allocate():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from jax_stitch.emit.cpp_products import from_zero, product_lines
+from jax_stitch.emit.cpp_products import product_line
 from jax_stitch.emit.cpp_squares import square_lines
 from jax_stitch.emit.cpp_values import Kind, ctype
 from jax_stitch.emit.lines import block, extent
 from jax_stitch.indices.variables import PLACE, RUN, TERM
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Value
 from jax_stitch.kernel.threads import How
 
 if TYPE_CHECKING:
@@ -61,20 +61,17 @@ def array_lines(writer: Statements, s: st.Allocate) -> list[str]:
     return [f"{t}* {s.name} = {start};", f"{t}* next_{s.name} = {s.name} + {s.size};"]
 
 
-def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int, empty: Collection[str] = ()) -> list[str]:
+def _sums(writer: Statements, s: st.Sums, macro: str, kind: Kind, width: int) -> list[str]:
     lines: list[str] = []
     for sum_ in s.sums:
-        first = _first(writer, sum_)
+        first = "" if sum_.first is None else f", {_first(writer, sum_, sum_.first)}"
         writer.declare(sum_.name, kind, sum_.dtype)
-        if sum_.name in empty:
-            lines.append(f"{macro}_EMPTY({_functor(sum_)}::T, {sum_.name}, {width})")
-        else:
-            lines.append(f"{macro}({_functor(sum_)}::T, {sum_.name}, {width}, {first})")
+        lines.append(f"{macro}{'' if first else '_EMPTY'}({_functor(sum_)}::T, {sum_.name}, {width}{first})")
     return lines
 
 
-def _first(writer: Statements, sum_: st.Sum) -> str:
-    return writer.first(sum_.combiner, sum_.first) if sum_.combiner else "0"
+def _first(writer: Statements, sum_: st.Sum, first: Value) -> str:
+    return writer.first(sum_.combiner, first) if sum_.combiner else "0"
 
 
 def _functor(sum_: st.Sum) -> str:
@@ -82,11 +79,11 @@ def _functor(sum_: st.Sum) -> str:
 
 
 def _chunks(writer: Statements, s: st.Sums) -> list[str]:
-    empty = from_zero(s) if writer.is_one_thread else ()
-    lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width, empty)
+    lines = _sums(writer, s, "ST_TILE", Kind.TILE, s.width)
     for steps in s.steps:
-        products = product_lines(writer, s, steps) if writer.is_one_thread else None
-        lanes = block("ST_LANES", writer.lines(steps.body))
+        in_registers = steps.term.how is How.REGISTERS
+        products = [product_line(writer, s, steps, line) for line in steps.body] if in_registers else []
+        lanes = [] if in_registers else block("ST_LANES", writer.lines(steps.body))
         if steps.joins is None:
             lines += products or block(f"ST_STEPS({extent(steps.term, TERM)})", lanes)
             continue
@@ -105,7 +102,8 @@ def _splits(writer: Statements, s: st.Sums) -> list[str]:
     lines = _sums(writer, s, "ST_SPLIT", Kind.SPLIT, s.split)
     has_rest = any(_rest(writer, s, steps) for steps in s.steps)
     if has_rest:
-        lines += [f"{_functor(sum_)}::T {sum_.name}_rest = {_first(writer, sum_)};" for sum_ in s.sums]
+        firsts = ((sum_, sum_.first) for sum_ in s.sums if sum_.first is not None)
+        lines += [f"{_functor(sum_)}::T {sum_.name}_rest = {_first(writer, sum_, first)};" for sum_, first in firsts]
     for steps in s.steps:
         body, count = writer.lines(steps.body), extent(steps.term, TERM)
         if steps.joins is None:

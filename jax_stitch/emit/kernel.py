@@ -20,6 +20,7 @@ from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
 from jax_stitch.kernel.choices_outside import choices_outside
 from jax_stitch.kernel.functions_apart import functions_apart
+from jax_stitch.kernel.product_blocks import product_blocks
 from jax_stitch.kernel.verify import verify
 from jax_stitch.passes import Pass, Pipeline
 from jax_stitch.schedule.later import written_later
@@ -97,10 +98,18 @@ def _rows_are_loops(kernel: ScheduledKernel) -> bool:
     return kernel.rows_are_loops
 
 
+def _verify(made: model.Kernel) -> None:
+    """Raise where a pass has made a kernel that does what it must not."""
+    if findings := verify(made):
+        raise ValueError("; ".join(map(str, findings)))
+
+
 KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     "kernel",
     Pass("unswitch-rows", lambda made, _: choices_outside(made), _rows_are_loops),
+    Pass("block-products", lambda made, _: product_blocks(made)),
     Pass("distribute-functions", lambda made, _: functions_apart(made), _rows_are_loops),
+    verify=_verify,
 )
 """The passes over a kernel after its verification. Each keeps all results, and the order of effects within a row."""
 

@@ -49,7 +49,7 @@ def _begin(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:
     declared = emitter.declare_own(key, r.name)
     fill = "fill_registers" if declared.space is Space.REGISTERS else "fill_shared"
     sizes = (emitter.part.per_lane(size), size)
-    return [declared, st.Apply(fill, (declared.name,), sizes=sizes, value=r.identity)]
+    return [declared, st.Apply(fill, (declared.name,), sizes=sizes, operands=(r.identity,))]
 
 
 def _end(emitter: PartEmitter, i: int, size: int) -> list[st.Statement]:

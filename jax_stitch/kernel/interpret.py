@@ -271,7 +271,8 @@ class Machine(Threads):
     def _do_sums(self, s: st.Sums) -> None:
         self._enter_items(s)
         for total in s.sums:
-            self.locals[total.name] = self.value(total.first)
+            (zero,) = (np.zeros((1, 1, 1), t) for t in self.types(total.dtype)[:1])
+            self.locals[total.name] = (zero,) if total.first is None else self.value(total.first)
         for steps in s.steps:
             for term in range(steps.term.extent):
                 self.indices[steps.term.variable] = np.asarray(term)

@@ -6,7 +6,7 @@ A new one is a row: ``register`` it, and make ``Apply`` statements of its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 import numpy as np
@@ -55,7 +55,7 @@ CALL = "call"
 
 class Intrinsic(Struct, frozen=True):
     """A row: ``meaning`` runs it in NumPy, for all threads side by side; ``text`` is C++ against ``runtime/``, with
-    ``{function}``, ``{cells}``, ``{sizes}`` and ``{value}`` of the statement to be filled in.
+    ``{function}``, ``{cells}``, ``{sizes}`` and ``{operands}`` of the statement to be filled in.
     """
 
     name: str
@@ -122,13 +122,25 @@ def _join_rows_cost(s: Apply, of: Extent) -> Iterator[tuple[str, float]]:
 
 
 def _fill(threads: Threads, s: Apply) -> None:
-    assert s.value is not None
-    for field, value in zip(threads.cells[s.cells[0]].fields, threads.value(s.value), strict=True):
+    for field, value in zip(threads.cells[s.cells[0]].fields, threads.value(s.operands[0]), strict=True):
         field[...] = value
 
 
 def _fill_cost(s: Apply, of: Extent) -> Iterator[tuple[str, float]]:
     yield "keep", of.blocks * of.shape.rows_per_block * s.sizes[1]
+
+
+def _multiply(threads: Threads, s: Apply) -> None:
+    values = [threads.value(v)[0].astype(np.float64) for v in s.operands]
+    shared, wide = values[: s.sizes[0]], values[s.sizes[0] :]
+    for k, name in enumerate(s.cells):
+        (total,) = threads.read(name)
+        term = shared[k % len(shared)] * wide[k % len(wide)]
+        threads.write(name, ((term + total).astype(total.dtype),))
+
+
+def _multiply_cost(s: Apply, of: Extent) -> Iterator[tuple[str, float]]:
+    yield "arithmetic", of.times * len(s.cells)
 
 
 def _sort(threads: Threads, s: Apply) -> None:
@@ -194,14 +206,19 @@ _ROWS = (
     # Set what is cached at places of each row. Sizes: places of a thread, places.
     Intrinsic(
         *("fill_registers", (Use.WRITES,), _fill, _fill_cost),
-        text="ST_FILL_REGISTERS({cells[0]}, {sizes[0]}, {sizes[1]}, {value})",
+        text="ST_FILL_REGISTERS({cells[0]}, {sizes[0]}, {sizes[1]}, {operands[0]})",
         places=1,
     ),
     Intrinsic(
         *("fill_shared", (Use.WRITES,), _fill, _fill_cost),
-        text="ST_FILL_OWN_SHARED({cells[0]}, {sizes[1]}, {value})",
+        text="ST_FILL_OWN_SHARED({cells[0]}, {sizes[1]}, {operands[0]})",
         places=1,
     ),
+    # In each step, products added to sums that stay in registers: of elements that all lanes share and of one that
+    # they have each their own of, or of one that all share and of several. Sizes: how many of the operands are shared,
+    # how many not.
+    Intrinsic("multiply", (Use.UPDATES,), _multiply, _multiply_cost, text=""),
+    Intrinsic("multiply_from_zero", (Use.WRITES,), _multiply, _multiply_cost, text=""),
     # Elements, of which each array has a field, put in order for each row. Sizes: elements, and how many of the first
     # are wanted.
     Intrinsic(
@@ -223,11 +240,11 @@ def register(row: Intrinsic) -> None:
     TABLE[row.name] = row
 
 
-def text_of(s: Apply, value: str) -> str:
-    """Return the C++ of a statement, whose value has the text ``value``."""
+def text_of(s: Apply, operands: Sequence[str]) -> str:
+    """Return the C++ of a statement, from that of its operands."""
     cells = ", ".join(s.cells)
     return TABLE[s.intrinsic].text.format(
-        function=s.function, cells=s.cells, all_cells=cells, sizes=s.sizes, value=value
+        function=s.function, cells=s.cells, all_cells=cells, sizes=s.sizes, operands=operands
     )
 
 

@@ -207,7 +207,7 @@ class Apply(Struct, frozen=True):
     cells: tuple[str, ...]
     function: str = ""
     sizes: tuple[int, ...] = ()
-    value: Value | None = None
+    operands: tuple[Value, ...] = ()
 
 
 class Scan(Struct, frozen=True):
@@ -278,12 +278,14 @@ class Items(Struct, frozen=True):
 
 
 class Sum(Struct, frozen=True):
-    """A value at a place that goes through steps: of a combiner, or a plain sum. One ``of_block`` joins another."""
+    """A value at a place that goes through steps: of a combiner, or a plain sum. One ``of_block`` joins another.
+    Without ``first`` it begins as zero, in registers.
+    """
 
     name: str
     combiner: str
     dtype: str
-    first: Value
+    first: Value | None
     of_block: bool = False
 
 

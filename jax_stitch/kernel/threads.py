@@ -51,3 +51,5 @@ class How(Enum):
     """Shared out over lanes: those of a row, the threads of a team, or those that divide a sum."""
     UNROLLED = "unrolled"
     """Shared out over lanes, and written out one after the other."""
+    REGISTERS = "registers"
+    """With what they add to in registers, from the first to the last."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import astuple
 
 from jax_stitch.indices.expr import Atom, Expr, Var, Within
 from jax_stitch.kernel.expressions import Counter, Ref
+
+Node = TypeVar("Node", bound=Struct)
 
 
 def field_names(kind: type[Any]) -> tuple[str, ...]:
@@ -46,6 +49,21 @@ def nodes(root: Any) -> Iterator[Any]:
         yield node
         if type(node) is not Expr:
             waiting += [c for c in children(node) if isinstance(c, _NODES)][::-1]
+
+
+def map_bodies(node: Node, rewrite: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Node:
+    """Return a statement with ``rewrite`` applied to each body in it, those of its cases and the like too; the
+    statement itself where that changes nothing.
+    """
+    changed: dict[str, Any] = {}
+    for name in field_names(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], Struct):
+            is_body = type(node).__annotations__[name] == "Body"
+            new = rewrite(value) if is_body else tuple(map_bodies(inner, rewrite) for inner in value)
+            if any(a is not b for a, b in zip_longest(new, value)):
+                changed[name] = new
+    return structs.replace(node, **changed) if changed else node
 
 
 def variables(index: Expr) -> Iterator[str]:

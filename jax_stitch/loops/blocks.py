@@ -14,16 +14,12 @@ from msgspec import Struct
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.kernel.product_blocks import LEAST_LANES, LEAST_STEPS, TYPES
 from jax_stitch.loops.sweeps import Sharing, Sweep, reduce_terms
 from jax_stitch.loops.team import reach
 
-LEAST_STEPS, LEAST_LANES = 8, 8
-"""The steps of each sum, and the neighbouring places."""
-
 MOST_SUMS = 2048
 """Of a block's rows: a quarter of the smallest first cache."""
-
-TYPES = frozenset({"f32", "f64"})
 
 _MOVES = frozenset({"broadcast", "dynamic-slice", "reshape", "reverse", "slice", "transpose"})
 """What may stand between memory and a product: all of an operand is read alike."""

@@ -14,8 +14,8 @@ import pytest
 
 from jax_stitch import devices, stitch_jit
 from jax_stitch.capture import capture
-from jax_stitch.emit import cpp_products
 from jax_stitch.fusion.graph_passes import EXPANDING
+from jax_stitch.kernel import product_blocks
 from jax_stitch.loops import loop_patterns, team_cost
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
@@ -178,12 +178,8 @@ def test_neighbouring_places_are_neighbours_where_results_lie(turned: bool) -> N
         ([["a"], None], set()),
     ],
 )
-def test_sums_begin_at_zero_all_or_none(
-    products: list[list[str] | None], begin: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_begin_at_zero_all_or_none(products: list[list[str] | None], begin: set[str]) -> None:
     """A block has several sums: where one of them goes on from an earlier product, none may begin at zero."""
-    terms = [None if names is None else [SimpleNamespace(sum=name) for name in names] for names in products]
-    monkeypatch.setattr(cpp_products, "_products", lambda s, steps: terms[steps.number])
-    steps = [SimpleNamespace(number=k, joins=None) for k in range(len(products))]
-    sums: Any = SimpleNamespace(steps=steps)
-    assert cpp_products.from_zero(sums) == begin
+    terms: Any = [None if names is None else [SimpleNamespace(sum=name) for name in names] for names in products]
+    sums: Any = SimpleNamespace(steps=[SimpleNamespace(joins=None) for _ in products])
+    assert product_blocks.from_zero(sums, terms) == begin

@@ -106,7 +106,7 @@ class NameCheck:
             return
         dtype = ex.INDEX if isinstance(s, st.Inside) else self._context.types.get(name, "pred")
         self._declared[name] = _Declared(type(s), dtype)
-        if isinstance(s, st.Scan) or (isinstance(s, st.Allocate) and s.first is None):
+        if isinstance(s, st.Scan) or (isinstance(s, st.Allocate | st.Sum) and s.first is None):
             self._with_value.discard(name)
         else:
             self._with_value.add(name)
@@ -165,7 +165,7 @@ class NameCheck:
 
     def _intrinsic(self, s: st.Apply) -> None:
         row = TABLE[s.intrinsic]
-        value = None if s.value is None else self._type(s.value)
+        operand = [self._type(value) for value in s.operands][:1]
         types = self._cell_types(s, row)
         for k, name in enumerate(s.cells):
             match row.use(k):
@@ -176,8 +176,7 @@ class NameCheck:
                     self._with_value.add(name)
                 case _:
                     held = self._read(name).dtype
-            wanted = types[k] if types else value
-            if wanted is not None:
+            for wanted in types[k : k + 1] or operand:
                 self._same(held, wanted, name)
 
     def _cell_types(self, s: st.Apply, row: Intrinsic) -> tuple[str, ...]:
