@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jax_stitch.emit.cpp_products import product_line
-from jax_stitch.emit.cpp_squares import square_lines
 from jax_stitch.emit.cpp_values import Kind, ctype
 from jax_stitch.emit.lines import block, extent
 from jax_stitch.indices.variables import PLACE, RUN, TERM
@@ -32,13 +31,25 @@ def _lines(writer: Statements, s: TeamStatement) -> list[str]:
             return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
         case st.Add():
             return [_add(writer, s)]
-        case st.Items(in_tiles=True):
-            return square_lines(writer, s)
-        case st.Items(run, lane, body, _, divided):
+        case st.Items(in_squares=True):
+            return _squares(writer, s)
+        case st.Items(run, lane, _, body, divided):
             how = "_IN_TURN" if lane.how is How.SERIAL else "_DIVIDED" if divided else ""
             return block(f"ST_EACH_ITEM{how}({extent(run, RUN)}, {extent(lane, PLACE)})", writer.lines(body))
         case st.Sums():
             return _splits(writer, s) if s.split > 1 else _chunks(writer, s)
+
+
+def _squares(writer: Statements, s: st.Items) -> list[str]:
+    """Return a sweep's text in squares."""
+    loads: list[str] = []
+    for square in s.squares:
+        (lane,) = (v for v in square.element.at.variables() if v.name == s.lane.variable)
+        cell, stride = writer.values.cell(square.element), square.element.at.stride_of(lane)
+        loads.append(f"ST_ACROSS({ctype(square.dtype)}, {square.name}, &{cell}, {stride})")
+        writer.declare(square.name, Kind.SQUARE, square.dtype)
+    places = block("ST_PLACES_OF_SQUARE", writer.lines(s.body))
+    return block(f"ST_EACH_SQUARE({extent(s.run, RUN)}, {extent(s.lane, PLACE)})", [*loads, *places])
 
 
 def _add(writer: Statements, s: st.Add) -> str:

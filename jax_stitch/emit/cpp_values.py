@@ -34,6 +34,7 @@ class Kind(Enum):
     SPLIT = "ST_S({name})"
     REST = "{name}_rest"
     """The sum of the steps that do not fill a vector."""
+    SQUARE = "ST_ACROSS_AT({name})"
     SHARED = "{name}[p_]"
     """An array of which each row has a piece: a thread's own place of it."""
     ARRAY = "array"

@@ -21,6 +21,7 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel.choices_outside import choices_outside
 from jax_stitch.kernel.functions_apart import functions_apart
 from jax_stitch.kernel.product_blocks import product_blocks
+from jax_stitch.kernel.square_loads import square_loads
 from jax_stitch.kernel.verify import verify
 from jax_stitch.passes import Pass, Pipeline
 from jax_stitch.schedule.later import written_later
@@ -35,10 +36,9 @@ def emit(kernel: ScheduledKernel, wanted: Sequence[Reuse] = (), plain: KernelSou
     kernel, made, aliases = _written_over(kernel, wanted)
     if plain is not None and not aliases:
         return plain
-    source = _source(kernel, for_target(kernel, made), aliases)
     if findings := [*verify(made), *axis_findings(kernel, made)]:
-        raise KernelRefused(source, findings)
-    return source
+        raise KernelRefused(_source(kernel, made, aliases), findings)
+    return _source(kernel, for_target(kernel, made), aliases)
 
 
 def _written_over(
@@ -108,6 +108,7 @@ KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     "kernel",
     Pass("unswitch-rows", lambda made, _: choices_outside(made), _rows_are_loops),
     Pass("block-products", lambda made, _: product_blocks(made)),
+    Pass("turn-loads", lambda made, _: square_loads(made)),
     Pass("distribute-functions", lambda made, _: functions_apart(made), _rows_are_loops),
     verify=_verify,
 )

@@ -28,7 +28,6 @@ from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import How, Reach, Space, Who
 from jax_stitch.loops.chunks import chunk_width
-from jax_stitch.loops.results import reads_across
 from jax_stitch.loops.scatter import window_index, window_starts
 from jax_stitch.loops.sharing import step_groups
 from jax_stitch.loops.sweeps import Sweep, Target, Write, binding_of, index_at, results_in
@@ -181,7 +180,7 @@ class LoopWriter:
                 value: Value = literal(constant, dtype)
             else:
                 value = Cell(self._sources[c.initial], self._values.index(linearize(index, dims)), dtype)
-            statements.append(st.Items(*place_axes(size), (st.Assign(self._own(c.parameter, size), value),)))
+            statements.append(st.Items(*place_axes(size), (), (st.Assign(self._own(c.parameter, size), value),)))
         return statements
 
     def _own(self, i: int, size: int) -> Cell:
@@ -198,7 +197,7 @@ class LoopWriter:
             index = index_at(self._loop, c.binding, var(PLACE, size))
             target = Cell(self._out[c.result], self._values.index(linearize(index, tensor.dims)), tensor.dtype)
             write = st.Assign(target, self._own(c.parameter, size))
-            statements.append(st.Items(*place_axes(size), (self._guarded(write, is_uniform(c.binding)),)))
+            statements.append(st.Items(*place_axes(size), (), (self._guarded(write, is_uniform(c.binding)),)))
         return statements
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign:
@@ -214,11 +213,9 @@ class LoopWriter:
             scope = self._open()
             writes = self._writes(sweep)
             self._values.close()
-            placed = any(w.target is Target.PLACED for w in sweep.writes)
-            in_tiles = self._team.threads == 1 and not (sweep.adds or placed) and reads_across(self._loop, sweep)
             divided = sweep.sharing.pieces > 1
             axes = place_axes(sweep.lanes, sweep.runs, How.SERIAL if sweep.adds else How.LANE)
-            return [st.Items(*axes, (*_lines(scope), *writes), in_tiles, divided)]
+            return [st.Items(*axes, (), (*_lines(scope), *writes), divided)]
         return self._split(sweep) if sweep.sharing.split > 1 else self._chunks(sweep)
 
     def _open(self) -> Scope:

@@ -58,7 +58,7 @@ class Context(Struct):
 
 
 _DECLARATIONS = {
-    *(st.Define, st.Allocate, st.Sum, model.Parameter, model.Table),
+    *(st.Define, st.Allocate, st.Sum, st.Square, model.Parameter, model.Table),
 }
 
 

@@ -122,7 +122,8 @@ def keyword(kind: type[Any]) -> str:
 
 def _kinds() -> tuple[type[Any], ...]:
     assert isinstance(st.Statement, UnionType)
-    inner = (st.Stretch, st.Prefetch, st.Joins, st.JoinStep, st.Scan, st.ScanStep, st.Inside, st.Sum, st.Steps, st.Case)
+    of_passes = (st.Stretch, st.Prefetch, st.Joins, st.JoinStep, st.Scan, st.ScanStep, st.Case)
+    inner = (*of_passes, st.Inside, st.Square, st.Sum, st.Steps)
     parts = (model.Combiner, model.Comparator, model.Table, model.Parameter, model.RowShape, model.TeamShape)
     whole = (model.Part, model.Call, model.Phase, model.Buffer, model.Launch, model.Kernel)
     return (*get_args(st.Statement), *inner, *parts, *whole)

@@ -254,6 +254,8 @@ class Machine(Threads):
 
     def _do_items(self, s: st.Items) -> None:
         self._enter_items(s)
+        for square in s.squares:
+            self.locals[square.name] = self.value(square.element)
         self.body(s.body)
         self._leave_places(s)
 

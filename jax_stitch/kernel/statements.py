@@ -265,16 +265,27 @@ class Add(Struct, frozen=True):
     starts: tuple[Inside, ...]
 
 
+class Square(Struct, frozen=True):
+    """A name for an element that lies apart along lanes and next to each other along runs: a square of them is loaded
+    line by line, and turned in registers.
+    """
+
+    name: str
+    dtype: str
+    element: Element
+
+
 class Items(Struct, frozen=True):
-    """Each place of each run by itself; lanes are serial where several places may add to one element, and ``in_tiles``
-    where what lies apart along lanes is next to each other along runs. ``divided`` where helpers may do some of them.
+    """Each place of each run by itself; lanes are serial where several places may add to one element. ``divided`` where
+    helpers may do some of them, ``in_squares`` where a square of runs and lanes is done after the other.
     """
 
     run: Axis
     lane: Axis
+    squares: tuple[Square, ...]
     body: Body
-    in_tiles: bool = False
     divided: bool = False
+    in_squares: bool = False
 
 
 class Sum(Struct, frozen=True):

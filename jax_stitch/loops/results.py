@@ -16,14 +16,12 @@ from jax_stitch.indices import linearize, var
 from jax_stitch.indices.expr import Expr, Var
 from jax_stitch.indices.variables import row_index
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.kernel.square_loads import LEAST_ACROSS
 from jax_stitch.loops.sweeps import Sweep, Target, Write, index_at
 from jax_stitch.loops.team import contraction, reach
 
 APART_CLOCKS = 1.1
 """Of an element that is read or written by itself. Measured."""
-
-LEAST_ACROSS = 1 << 12
-"""Elements of what is read across its rows that leave a core's first cache, half of which holds them."""
 
 
 def apart_clocks(loop: TeamLoop, sweep: Sweep) -> tuple[float, ...]:

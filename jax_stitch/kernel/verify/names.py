@@ -21,7 +21,7 @@ from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.finding import Fault, Finding, shown
 from jax_stitch.kernel.walk import children, field_names, variables
 
-DECLARED = (st.Sum, st.Define, st.Allocate, st.Scan, st.Inside)
+DECLARED = (st.Sum, st.Define, st.Allocate, st.Scan, st.Inside, st.Square)
 
 
 class _Declared(Struct, frozen=True):
@@ -117,7 +117,7 @@ class NameCheck:
 
     def _check(self, s: Any) -> None:
         match s:
-            case st.Define(_, dtype, value):
+            case st.Define(_, dtype, value) | st.Square(_, dtype, value):
                 self._same(self._type(value), self._context.value_type(dtype), "the value")
             case st.Assign():
                 self._assign(s)

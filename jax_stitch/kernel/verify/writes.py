@@ -19,6 +19,9 @@ from jax_stitch.kernel.verify.bounds import inside
 from jax_stitch.kernel.verify.digits import covers
 from jax_stitch.kernel.verify.finding import Finding, shown
 
+_CHOICE = "choice"
+"""The variable of what is done in some cases alone."""
+
 
 class _Places(Struct, frozen=True):
     """Some places of a run: from ``low`` on, below ``high``, of ``extent``."""
@@ -72,6 +75,8 @@ class WriteCheck:
             yield Finding(
                 self._part.name, f"the stretches that write {name} are not the whole", shown(writes[0].statement)
             )
+        elif any(_CHOICE in w.ranges for w in joined):
+            return  # Which case writes which element is not known.
         elif covers([(w.at, w.ranges) for w in joined], size) is False:
             what = f"not each of the {size} elements of {name} is written once"
             yield Finding(self._part.name, what, shown(writes[0].statement))
@@ -98,7 +103,7 @@ class WriteCheck:
     def surely(self, name: str) -> bool:
         """Return whether each element of an output is known to be written, and once; after ``findings``."""
         joined = _joined(self._writes[name])
-        if not joined:
+        if not joined or any(_CHOICE in w.ranges for w in joined):
             return False
         return covers([(w.at, w.ranges) for w in joined], self._outputs[name].size) is True
 
@@ -122,7 +127,7 @@ def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
     if isinstance(s, st.Repeat) and s.trips is None:
         inner[s.variable] = 1 << 62
     if isinstance(s, st.Choice):
-        inner["choice"] = 2  # Known to be written once only where all cases write.
+        inner[_CHOICE] = 2
     return inner
 
 
