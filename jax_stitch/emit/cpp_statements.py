@@ -13,10 +13,6 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.intrinsics import defined, text_of
 from jax_stitch.kernel.model import Part, RowShape, TeamShape
 from jax_stitch.kernel.threads import Reach, Space
-from jax_stitch.kernel.walk import nodes
-
-LONG = 600
-"""Values that a part names, from which on its sweeps are functions of their own on a CPU."""
 
 _KINDS = {
     Space.LOCAL: Kind.LOCAL,
@@ -34,7 +30,6 @@ class Statements:
 
     def __init__(self, part: Part):
         shape = part.shape
-        self.is_long = sum(isinstance(s, st.Define) for top in part.body for s in nodes(top)) > LONG
         self.is_one_thread = isinstance(shape, TeamShape) and shape.threads == 1
         self.lanes_fastest = isinstance(shape, RowShape) and shape.lanes_fastest
         self.row_vector = shape.row_vector if isinstance(shape, RowShape) else 1

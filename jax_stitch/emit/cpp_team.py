@@ -21,8 +21,7 @@ TeamStatement = st.Swap | st.Add | st.Items | st.Sums
 def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
     """Return the text of a statement of a loop in teams."""
     lines = _lines(writer, s)
-    is_sweep = isinstance(s, st.Items | st.Sums) and not s.divided
-    return block("ST_APART", lines, "};") if writer.is_long and is_sweep else lines
+    return block("ST_APART", lines, "};") if isinstance(s, st.Items | st.Sums) and s.outlined else lines
 
 
 def _lines(writer: Statements, s: TeamStatement) -> list[str]:

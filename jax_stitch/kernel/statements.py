@@ -277,7 +277,8 @@ class Square(Struct, frozen=True):
 
 class Items(Struct, frozen=True):
     """Each place of each run by itself; lanes are serial where several places may add to one element. ``divided`` where
-    helpers may do some of them, ``in_squares`` where a square of runs and lanes is done after the other.
+    helpers may do some of them, ``in_squares`` where a square of runs and lanes is done after the other, ``outlined``
+    where a CPU has them as a function of their own.
     """
 
     run: Axis
@@ -286,6 +287,7 @@ class Items(Struct, frozen=True):
     body: Body
     divided: bool = False
     in_squares: bool = False
+    outlined: bool = False
 
 
 class Sum(Struct, frozen=True):
@@ -311,7 +313,7 @@ class Steps(Struct, frozen=True):
 class Sums(Struct, frozen=True):
     """Each place of each run by ``split`` threads: they share out the terms of its sums, combine these, and one of them
     goes on to ``finish``. ``width`` neighbouring places are one vector where threads
-    are vectors. ``divided`` where helpers may do some of the places.
+    are vectors. ``divided`` and ``outlined`` as in ``Items``.
     """
 
     run: Axis
@@ -322,6 +324,7 @@ class Sums(Struct, frozen=True):
     steps: tuple[Steps, ...]
     finish: Body
     divided: bool = False
+    outlined: bool = False
 
 
 Statement = (

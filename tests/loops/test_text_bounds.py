@@ -14,7 +14,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 
 from jax_stitch import stitch_jit
-from jax_stitch.emit import cpp_statements
+from jax_stitch.kernel import outlined
 from jax_stitch.loops.sweep_planner import MOST_WRITES
 
 Function = Callable[..., Any]
@@ -108,7 +108,7 @@ def chained(xs: Any) -> Any:
 @pytest.mark.parametrize("function", [each_and_sums, norms, spreads, largest, chained])
 def test_many_small_arrays(function: Function, monkeypatch: pytest.MonkeyPatch) -> None:
     """One body for all of them: 160 arrays took 80 seconds. A sweep that is divided may read what is not yet there."""
-    monkeypatch.setattr(cpp_statements, "LONG", 50)
+    monkeypatch.setattr(outlined, "LONG", 50)
     xs = [array(7) + k for k in range(MOST_WRITES + 8)]
     found, expected = stitch_jit(function, mode="now")(xs), jax.jit(function)(xs)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
@@ -138,7 +138,7 @@ def recurrent(x: Any, w: Any) -> Any:
 
 def test_sweeps_of_a_loop_as_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function for a sweep that sees an array of the step before, or does not write what it should."""
-    monkeypatch.setattr(cpp_statements, "LONG", 0)
+    monkeypatch.setattr(outlined, "LONG", 0)
     args = array(12, 8), array(24, 64) - 0.5
     found, expected = stitch_jit(recurrent, mode="now")(*args), jax.jit(recurrent)(*args)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
