@@ -12,7 +12,7 @@ from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Literal, Ref, type_of
 from jax_stitch.kernel.threads import Who
 from jax_stitch.kernel.verify import Aliases
-from jax_stitch.kernel.walk import field_names, nodes
+from jax_stitch.kernel.walk import map_bodies, nodes
 from jax_stitch.util.values import replace
 
 
@@ -154,17 +154,10 @@ def _writes_last(body: Any, outputs: Collection[str]) -> Any:
 
 def _inside(s: Any, outputs: Collection[str]) -> Any:
     """Return a statement with the same done to the statements in it."""
-    if isinstance(s, st.ScanPass | st.Sums):
-        return s
-    changed = {
-        name: _writes_last(value, outputs)
-        for name in field_names(type(s))
-        if isinstance(value := getattr(s, name), tuple) and value and all(isinstance(v, Struct) for v in value)
-    }
-    return replace(s, **changed) if changed and isinstance(s, _HOLDING) else s
+    return map_bodies(s, lambda body: _writes_last(body, outputs)) if isinstance(s, _HOLDING) else s
 
 
-_HOLDING = (st.Rows, st.Pass, st.Stretch, st.Scope, st.Items)
+_HOLDING = (st.Rows, st.Pass, st.Scope, st.Items)
 
 
 def _is_write(s: Any, outputs: Collection[str]) -> bool:

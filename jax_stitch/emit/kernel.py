@@ -99,7 +99,7 @@ def _rows_are_loops(kernel: ScheduledKernel) -> bool:
     return kernel.rows_are_loops
 
 
-def _verify(made: model.Kernel) -> None:
+def verify_kernel(made: model.Kernel) -> None:
     """Raise where a pass has made a kernel that does what it must not."""
     if findings := verify(made):
         raise ValueError("; ".join(map(str, findings)))
@@ -112,7 +112,7 @@ KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     Pass("block-products", lambda made, _: product_blocks(made)),
     Pass("turn-loads", lambda made, _: square_loads(made)),
     Pass("distribute-functions", lambda made, _: functions_apart(made), _rows_are_loops),
-    verify=_verify,
+    verify=verify_kernel,
 )
 """The passes over a kernel after its verification. Each keeps all results, and the order of effects within a row."""
 

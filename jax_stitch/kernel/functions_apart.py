@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import INDEX, Op, Ref
 from jax_stitch.kernel.model import Kernel, Part, RowShape
-from jax_stitch.kernel.walk import names_read, nodes
+from jax_stitch.kernel.walk import map_bodies, names_read, nodes
 from jax_stitch.operations import HEAVY
 from jax_stitch.util.values import replace
 
@@ -42,8 +42,6 @@ def _body(body: st.Body, shared: list[st.Statement]) -> st.Body:
 
 def _statement(s: st.Statement, shared: list[st.Statement]) -> Iterator[st.Statement]:
     match s:
-        case st.Repeat(_, _, body):
-            yield replace(s, body=_body(body, shared))
         case st.Rows(body):
             pieces = _pieces(body)
             crossing = _crossing(pieces)
@@ -53,6 +51,8 @@ def _statement(s: st.Statement, shared: list[st.Statement]) -> Iterator[st.State
             shared += (st.Allocate.of_row(name, dtype) for name, dtype in crossing.items())
             for piece in pieces:
                 yield st.Rows(tuple(_kept(x, crossing) for x in piece if not _is_declared(x, crossing)))
+        case st.Repeat():
+            yield map_bodies(s, lambda body: _body(body, shared))
         case _:
             yield s
 
