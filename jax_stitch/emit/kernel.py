@@ -20,6 +20,7 @@ from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
 from jax_stitch.kernel.choices_outside import choices_outside
 from jax_stitch.kernel.functions_apart import functions_apart
+from jax_stitch.kernel.index_sets import split_index_sets
 from jax_stitch.kernel.outlined import outlined
 from jax_stitch.kernel.product_blocks import product_blocks
 from jax_stitch.kernel.square_loads import square_loads
@@ -107,6 +108,7 @@ def verify_kernel(made: model.Kernel) -> None:
 
 KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     "kernel",
+    Pass("split-index-sets", lambda made, _: split_index_sets(made), _rows_are_loops),
     Pass("unswitch-rows", lambda made, _: choices_outside(made), _rows_are_loops),
     Pass("outline-sweeps", lambda made, _: outlined(made)),
     Pass("block-products", lambda made, _: product_blocks(made)),

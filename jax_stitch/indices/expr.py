@@ -197,6 +197,26 @@ def within(e: Expr, low: int, high: int) -> Expr:
     return Expr(((Within(e, low, high), 1),), 0, low, high)
 
 
+def substituted(e: Expr, values: Mapping[str, Expr]) -> Expr:
+    """Return an expression with expressions in place of variables, by their names."""
+    total = const(e.offset)
+    for atom, c in e.terms:
+        total += _substituted(atom, values) * c
+    return total
+
+
+def _substituted(atom: Atom, values: Mapping[str, Expr]) -> Expr:
+    match atom:
+        case Var(name, low, high):
+            return values[name] if name in values else var(name, low=low, high=high)
+        case Within(of, low, high):
+            return within(substituted(of, values), low, high)
+        case Div(of, by):
+            return substituted(of, values) // by
+        case Mod(of, by):
+            return substituted(of, values) % by
+
+
 def _key(atom: Atom) -> tuple[int, str]:
     return (0 if isinstance(atom, Var) else 1, str(atom))
 

@@ -66,6 +66,19 @@ def map_bodies(node: Node, rewrite: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     return structs.replace(node, **changed) if changed else node
 
 
+def map_indices(node: Any, rewrite: Callable[[Expr], Expr]) -> Any:
+    """Return statements, or an expression, with ``rewrite`` applied to each index in them."""
+    if isinstance(node, Expr):
+        return rewrite(node)
+    if isinstance(node, tuple):
+        return tuple(map_indices(inner, rewrite) for inner in node)
+    if not isinstance(node, Struct):
+        return node
+    values = {name: getattr(node, name) for name in field_names(type(node))}
+    changed = {name: new for name, value in values.items() if (new := map_indices(value, rewrite)) is not value}
+    return structs.replace(node, **changed) if changed else node
+
+
 def variables(index: Expr) -> Iterator[str]:
     """Yield the names in an index, in their order."""
     for atom, _ in index.terms:

@@ -1,0 +1,115 @@
+"""Index-set splitting: a sweep that asks where it is becomes sweeps over the ranges in which the answers are known.
+
+A stencil, a roll or a pad in a loop asks at each place whether it is at an edge. A loop that asks is not made of
+vectors; what is left between the edges is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise, product
+from typing import Any
+
+from jax_stitch.indices.expr import Expr, const, substituted, var
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Counter, Test
+from jax_stitch.kernel.model import Kernel, Part, TeamShape
+from jax_stitch.kernel.walk import map_bodies, map_indices, nodes
+from jax_stitch.util.values import replace
+
+MOST_STATEMENTS = 400
+"""Statements of all pieces of a sweep: a host's compiler takes as long for them as for other kernels."""
+
+
+def split_index_sets(kernel: Kernel) -> Kernel:
+    """Return the kernel with the sweeps of teams of one thread split where their choices change."""
+    return replace(kernel, parts=tuple(map(_part, kernel.parts)))
+
+
+def _part(part: Part) -> Part:
+    if not isinstance(part.shape, TeamShape) or part.shape.threads != 1:
+        return part
+    body = _body(part.body)
+    return part if body == part.body else replace(part, body=body)
+
+
+def _body(body: st.Body) -> st.Body:
+    return tuple(new for s in body for new in (_pieces(s) if isinstance(s, st.Items) else (map_bodies(s, _body),)))
+
+
+def _pieces(s: st.Items) -> tuple[st.Items, ...]:
+    """Return a sweep's pieces: itself if there is one. Helpers share the largest where they share the whole."""
+    inside = list(nodes(s))
+    tests = [n for n in inside if isinstance(n, Test)]
+    if not tests or any(isinstance(n, Counter) and n.variable in (s.run.variable, s.lane.variable) for n in inside):
+        return (s,)
+    ranges = [list(pairwise(_cuts(axis, tests))) for axis in (s.run, s.lane)]
+    count = len(ranges[0]) * len(ranges[1])
+    if count == 1 or count * sum(isinstance(n, st.Define | st.Assign) for n in inside) > MOST_STATEMENTS:
+        return (s,)
+    pieces = [_piece(s, *of) for of in product(*ranges)]
+    if s.divided:
+        largest = max(pieces, key=lambda p: p.run.extent * p.lane.extent)
+        pieces = [replace(p, divided=p is largest) for p in pieces]
+    return tuple(pieces)
+
+
+def _cuts(axis: st.Axis, tests: list[Test]) -> list[int]:
+    """Return where the answers to tests of one axis alone change, with both ends."""
+    cuts = {0, axis.extent}
+    for test in tests:
+        variables = list(test.value.variables())
+        if len(variables) != 1 or variables[0].name != axis.variable or test.step != 1:
+            continue
+        stride = test.value.stride_of(variables[0])
+        if stride in (1, -1):
+            at = test.value.offset * -stride  # Where the value is zero.
+            for bound, after in ((test.low, stride < 0), (test.high, stride > 0)):
+                if bound is not None:
+                    cuts.add(at + bound * stride + after)
+    return sorted(c for c in cuts if 0 <= c <= axis.extent)
+
+
+def _piece(s: st.Items, run: tuple[int, int], lane: tuple[int, int]) -> st.Items:
+    """Return the places of a sweep from the first to below the second run, and lane."""
+    moved = {
+        axis.variable: var(axis.variable, high - low) + low for axis, (low, high) in ((s.run, run), (s.lane, lane))
+    }
+
+    def shifted(index: Expr) -> Expr:
+        return substituted(index, moved)
+
+    of_run, of_lane = replace(s.run, extent=run[1] - run[0]), replace(s.lane, extent=lane[1] - lane[0])
+    return replace(s, run=of_run, lane=of_lane, body=_known(map_indices(s.body, shifted)))
+
+
+def _known(body: Any) -> st.Body:
+    """Return statements without the tests whose answers are known, and the cases that are never taken."""
+    return tuple(new for s in body for new in (_chosen(s) if isinstance(s, st.Choice) else (map_bodies(s, _known),)))
+
+
+def _chosen(s: st.Choice) -> Iterator[st.Statement]:
+    cases: list[st.Case] = []
+    for case in s.cases:
+        tests = tuple(t for t in case.tests if not _always(t))
+        if any(map(_never, tests)):
+            continue
+        cases.append(st.Case(tests, _known(case.body)))
+        if not tests:
+            break
+    if cases and not cases[0].tests:
+        yield from cases[0].body
+    elif cases:
+        yield st.Choice(tuple(cases))
+
+
+def _always(test: Test) -> bool:
+    low, high = test.value.low, test.value.high
+    inside = (test.low is None or test.low <= low) and (test.high is None or high <= test.high)
+    return inside and (test.step == 1 or test.value % test.step == const(0))
+
+
+def _never(test: Test) -> bool:
+    return (test.low is not None and test.value.high < test.low) or (
+        test.high is not None and test.value.low > test.high
+    )
