@@ -6,7 +6,7 @@ vectors; what is left between the edges is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise, product
 from typing import Any
 
@@ -19,6 +19,10 @@ from jax_stitch.util.values import replace
 
 MOST_STATEMENTS = 400
 """Statements of all pieces of a sweep: a host's compiler takes as long for them as for other kernels."""
+
+
+Range = tuple[int, int]
+"""The first of some runs or lanes, and the first after them."""
 
 
 def split_index_sets(kernel: Kernel) -> Kernel:
@@ -43,15 +47,41 @@ def _pieces(s: st.Items) -> tuple[st.Items, ...]:
     tests = [n for n in inside if isinstance(n, Test)]
     if not tests or any(isinstance(n, Counter) and n.variable in (s.run.variable, s.lane.variable) for n in inside):
         return (s,)
-    ranges = [list(pairwise(_cuts(axis, tests))) for axis in (s.run, s.lane)]
-    count = len(ranges[0]) * len(ranges[1])
-    if count == 1 or count * sum(isinstance(n, st.Define | st.Assign) for n in inside) > MOST_STATEMENTS:
+    runs, lanes = (list(pairwise(_cuts(axis, tests))) for axis in (s.run, s.lane))
+    if len(runs) * len(lanes) == 1:
         return (s,)
-    pieces = [_piece(s, *of) for of in product(*ranges)]
+    every, frame = product(runs, lanes), _frame(s, max(runs, key=_length), max(lanes, key=_length))
+    pieces = _few(s, every) or _few(s, frame)
+    if pieces is None:
+        return (s,)
     if s.divided:
         largest = max(pieces, key=lambda p: p.run.extent * p.lane.extent)
         pieces = [replace(p, divided=p is largest) for p in pieces]
     return tuple(pieces)
+
+
+def _few(s: st.Items, ranges: Iterable[tuple[Range, Range]]) -> list[st.Items] | None:
+    """Return the pieces of a sweep; None where they have too many statements."""
+    pieces: list[st.Items] = []
+    left = MOST_STATEMENTS
+    for of in ranges:
+        pieces.append(_piece(s, *of))
+        left -= sum(isinstance(n, st.Define | st.Assign) for n in nodes(pieces[-1]))
+        if left < 0:
+            return None
+    return pieces
+
+
+def _length(of: Range) -> int:
+    return of[1] - of[0]
+
+
+def _frame(s: st.Items, run: Range, lane: Range) -> Iterator[tuple[Range, Range]]:
+    """Yield the places of these runs and lanes, and what is around them: before and after all lanes, and each run."""
+    runs, lanes = s.run.extent, s.lane.extent
+    around = [((0, run[0]), (0, lanes)), (run, (0, lane[0])), (run, lane)]
+    around += [(run, (lane[1], lanes)), ((run[1], runs), (0, lanes))]
+    yield from (of for of in around if all(map(_length, of)))
 
 
 def _cuts(axis: st.Axis, tests: list[Test]) -> list[int]:
@@ -70,7 +100,7 @@ def _cuts(axis: st.Axis, tests: list[Test]) -> list[int]:
     return sorted(c for c in cuts if 0 <= c <= axis.extent)
 
 
-def _piece(s: st.Items, run: tuple[int, int], lane: tuple[int, int]) -> st.Items:
+def _piece(s: st.Items, run: Range, lane: Range) -> st.Items:
     """Return the places of a sweep from the first to below the second run, and lane."""
     moved = {
         axis.variable: var(axis.variable, high - low) + low for axis, (low, high) in ((s.run, run), (s.lane, lane))

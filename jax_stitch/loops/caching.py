@@ -17,6 +17,9 @@ from jax_stitch.operations import ELEMENTWISE, HEAVY
 LONG = 4
 """Operations from which on a value is cached for a second reader; a division or a function counts for more."""
 
+FEW = 3
+"""Pieces of a concatenation that its readers' places may be split by."""
+
 _HEAVY_COST, _MOST_COST = 10, 1 << 20
 _MOST_SITES = 8
 
@@ -75,8 +78,19 @@ def _is_float(node: Node) -> bool:
 
 
 def _is_in_pieces(body: Graph, node: Node) -> bool:
-    """Return whether a value is written in pieces: a reader would have to ask at each place in which of them it is."""
+    """Return whether a value is written in pieces: a reader would have to ask at each place in which of them it is. Of
+    a few the reader's places can be split in its place (``kernel/index_sets.py``).
+    """
+    if node.op == "concatenate" and len(node.operands) <= FEW and _is_rolled(body, node):
+        return False
     return is_computed(node.type) and (node.op == "concatenate" or combs(body, node) is not None)
+
+
+def _is_rolled(body: Graph, node: Node) -> bool:
+    """Return whether a concatenation only moves what it is made of, and elementwise operations of its size read it."""
+    sliced = all(body[o].op in MOVES for o in node.operands)
+    users = [body[u] for u in body.users[node.id]]
+    return sliced and all(u.op in ELEMENTWISE or u.op in ("slice", "concatenate") for u in users)
 
 
 def costs(body: Graph, alive: Collection[int], cached: Collection[int]) -> dict[int, int]:

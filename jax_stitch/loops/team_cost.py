@@ -48,13 +48,14 @@ IN_ONE_KERNEL_SECONDS = {
     "light": 3e-11,
     "heavy": 7e-10,
     "moved": 2e-11,
+    "pieced": 3e-10,
     "summed": 2.3e-10,
     "multiplied": 1e-10,
 }
 """Seconds in a loop that XLA:CPU compiles as one kernel: of an iteration ("step"); of a fusion of single elements or of
 more ("single", "kernel"); the latency of a function, and of a division of single elements; of each element of a simple
-or heavy operation; of each element that a fusion reads or writes ("moved"), that a reduction sums up, and that a
-product multiplies. Measured with jaxlib 0.12, which vectorises most.
+or heavy operation; of each element that a fusion reads or writes ("moved"), that is put together or cut out one by one
+("pieced"), that a reduction sums up, and that a product multiplies. Measured with jaxlib 0.12, which vectorises most.
 """
 
 CALL_SECONDS = 2.5e-7
@@ -172,7 +173,7 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
     large = {n.kernel for n in body.nodes if n.kernel and _written(body, n) > 1}
     counts["single"], counts["kernel"] = len(kernels - large), len(large)
     waiting = chain(body, zip(body.parameters, body.results, strict=False), xla_clocks) / (device.clock_ghz * 1e9)
-    counts["moved"] = _moved(body)
+    counts["moved"], counts["pieced"] = _moved(body), sum(_pieced(body, n) for n in body.nodes)
     for n in body.nodes:
         if n.op == "dot":
             counts["multiplied"] += n.tensor.size * prod(steps_of(body, n))
@@ -188,6 +189,16 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
                 counts["division"] += is_division(body, n)
     inner = sum(times * in_one_kernel_seconds(b, device) for _, b, times in called_in(body.nodes))
     return inner + waiting + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+
+
+def _pieced(body: Graph, node: Node) -> int:
+    """Return the number of elements that XLA puts together of several arrays, or cuts out of rows, one by one."""
+    if not node.kernel or not isinstance(node.type, TensorType) or node.type.size == 1:
+        return 0
+    if node.op == "slice" and any(body[u].kernel != node.kernel for u in body.users[node.id]):
+        whole = body[node.operands[0]].tensor.dims
+        return node.type.size if whole[1:] != node.type.dims[1:] else 0
+    return node.type.size if node.op in ("concatenate", "pad") else 0
 
 
 def _written(body: Graph, node: Node) -> int:

@@ -40,7 +40,7 @@ def own_weight(node: Node) -> tuple[float, float]:
     """Weigh an operation of our kernels."""
     wide = _is_wide(node)
     if node.op not in HEAVY:
-        return (2.0 if wide else 1.0), 0.0
+        return _light(node), 0.0
     if not wide or node.op in IN_VECTORS:
         return 0.0, 2.0 if wide else 1.0
     return 0.0, ONE_BY_ONE
@@ -55,7 +55,7 @@ def xla_weight(node: Node) -> tuple[float, float]:
     """Weigh an operation of XLA's kernels."""
     wide = _is_wide(node)
     if node.op not in HEAVY:
-        return (2.0 if wide else 1.0), 0.0
+        return _light(node), 0.0
     if node.op in XLA_IN_VECTORS:
         return 0.0, XLA_DOUBLE if wide else 1.0
     return 0.0, XLA_DOUBLE_ONE_BY_ONE if wide else XLA_ONE_BY_ONE
@@ -72,6 +72,12 @@ def total(weigh: Weigh, nodes: Iterable[Node]) -> tuple[float, float]:
     """Return the work of one element of each of these operations."""
     weights = [weigh(n) for n in nodes]
     return sum(light for light, _ in weights), sum(heavy for _, heavy in weights)
+
+
+def _light(node: Node) -> float:
+    """Return the work of a simple operation. Extrema of floats are several instructions in XLA's kernels too."""
+    extremum = node.op in ("maximum", "minimum") and node.tensor.dtype.startswith(("f", "bf"))
+    return (2.0 if _is_wide(node) else 1.0) * (EXTREMUM if extremum else 1.0)
 
 
 def _is_wide(node: Node) -> bool:
