@@ -49,7 +49,7 @@ def _pieces(s: st.Items) -> tuple[st.Items, ...]:
         return (s,)
     runs, lanes = (list(pairwise(_cuts(axis, tests))) for axis in (s.run, s.lane))
     if len(runs) * len(lanes) == 1:
-        return (s,)
+        return (replace(s, body=_known(s.body)),)
     every, frame = product(runs, lanes), _frame(s, max(runs, key=_length), max(lanes, key=_length))
     pieces = _few(s, every) or _few(s, frame)
     if pieces is None:

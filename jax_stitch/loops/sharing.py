@@ -290,11 +290,9 @@ def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[float, fl
     outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in cached]
     sums = {i for i in loop.intermediates if contraction(loop.body, i)}
     reached = reach(loop.body, outside, {*cached, *sums}, loop.arrays)
-    computed = [loop.body[i] for i, _ in reached.computed]
-    if device.target.lanes_are_vectors:  # What moves elements is part of addresses there.
-        light, heavy = total(own_weight, (n for n in computed if n.op in ELEMENTWISE))
-    else:
-        light, heavy = total(plain_weight, computed)
+    vectors = device.target.lanes_are_vectors  # What moves elements is part of addresses there.
+    computed = (n for i, _ in reached.computed if (n := loop.body[i]).op in ELEMENTWISE or not vectors)
+    light, heavy = total(own_weight if vectors else plain_weight, computed)
     return 2 * len(starts) + len(reached.loaded) + len(reached.cached) + light, heavy
 
 
