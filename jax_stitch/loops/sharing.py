@@ -49,7 +49,7 @@ addition, and more only lengthen the text. An extremum's latency is twice as lon
 HEAVY_CLOCKS = 20
 """Clocks of a warp for a division or a function."""
 
-VECTOR_CLOCKS, SCALAR_CLOCKS = (0.5, 19.0), (0.5, 6.0)
+VECTOR_CLOCKS, SCALAR_CLOCKS = (0.35, 19.0), (0.5, 6.0)
 """Clocks of a CPU for a simple operation, and for a division or a function: on a vector of places, and on one place
 alone. Measured.
 """

@@ -192,13 +192,16 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
 
 
 def _pieced(body: Graph, node: Node) -> int:
-    """Return the number of elements that XLA puts together of several arrays, or cuts out of rows, one by one."""
+    """Return the number of elements that XLA puts together of several arrays, cuts out of rows or transposes one by
+    one.
+    """
     if not node.kernel or not isinstance(node.type, TensorType) or node.type.size == 1:
         return 0
-    if node.op == "slice" and any(body[u].kernel != node.kernel for u in body.users[node.id]):
-        whole = body[node.operands[0]].tensor.dims
-        return node.type.size if whole[1:] != node.type.dims[1:] else 0
-    return node.type.size if node.op in ("concatenate", "pad") else 0
+    is_written = any(body[u].kernel != node.kernel for u in body.users[node.id])
+    if node.op == "slice":
+        is_cut = body[node.operands[0]].tensor.dims[1:] != node.type.dims[1:]
+        return node.type.size if is_written and is_cut else 0
+    return node.type.size if node.op in ("concatenate", "pad") or (node.op == "transpose" and is_written) else 0
 
 
 def _written(body: Graph, node: Node) -> int:
