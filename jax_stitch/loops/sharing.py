@@ -49,9 +49,9 @@ addition, and more only lengthen the text. An extremum's latency is twice as lon
 HEAVY_CLOCKS = 20
 """Clocks of a warp for a division or a function."""
 
-VECTOR_CLOCKS, SCALAR_CLOCKS = (0.35, 19.0), (0.5, 6.0)
+VECTOR_CLOCKS, SCALAR_CLOCKS, FIRST_CLOCKS = (0.35, 19.0), (0.5, 6.0), 0.15
 """Clocks of a CPU for a simple operation, and for a division or a function: on a vector of places, and on one place
-alone. Measured.
+alone; and by how much longer a simple one takes on the first vector. Measured.
 """
 
 FUNCTION_CLOCKS = 40.0
@@ -233,7 +233,7 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
     if device.target.lanes_are_vectors:
         each = SCALAR_CLOCKS if places == 1 else VECTOR_CLOCKS
         first = FUNCTION_CLOCKS if places > 1 else each[1]
-        elementwise = each[0] * light * batches + max(each[1] * batches, first) * heavy
+        elementwise = (each[0] * batches + FIRST_CLOCKS * (places > 1)) * light + max(each[1] * batches, first) * heavy
     else:
         elementwise = (light + HEAVY_CLOCKS * heavy) * batches * max(1, threads // 128)
     if not sweep.reduces:

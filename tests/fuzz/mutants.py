@@ -79,7 +79,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "the direction of a scan": Mutant("schedule/row_passes.py", "backward=True in way", "backward=False"),
     # What is written (emitter and runtime)
-    "a barrier": Mutant("emit/sorts.py", "return [keyed, Barrier(), Sort(", "return [keyed, Sort("),
+    "a barrier": Mutant("emit/sorts.py", "return [keyed, Barrier(), ordered", "return [keyed, ordered"),
     "a stale carry": Mutant("emit/loop.py", "if value in own:", "if value in ():"),
     "less or equal": Mutant("emit/scalar.py", '"LE": "<="', '"LE": "<"'),
     "a shift by the width": Mutant(
