@@ -138,6 +138,23 @@ def _is_faster_in_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     return True
 
 
+def _improved(loop: Loop, device: Device) -> Graph | None:
+    """Return the graph with a loop as a team is estimated to run it fastest, with short loops inside it written out or
+    not; None where none is to take it.
+    """
+    unrolled, best, least = UNROLLING.run(loop, device), None, float("inf")
+    for tried in (unrolled,) if unrolled is loop else (unrolled, loop):
+        normal = NORMALISING.run(tried, device)
+        improved = IMPROVING.run(normal, device)
+        try:
+            team = best_team(improved.graph, improved.node, normal.body, device)
+        except NotForTeams:
+            continue
+        if (seconds := team_seconds(team, device)) < least:
+            best, least = improved.graph, seconds
+    return best
+
+
 def prepared(graph: Graph, device: Device) -> Graph:
     """Return the graph in which the loops that are worth running in teams, and that no thread can run by itself, are
     normalised: sums that they carry are moved out, and what is computed for their iterations is moved in.
@@ -150,12 +167,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
     numbers = [number for number, node in enumerate(whiles(rewritten)) if node.id not in single]
     is_fit = False
     for number in numbers:
-        loop = NORMALISING.run(UNROLLING.run(Loop(rewritten, number), device), device)
-        improved = IMPROVING.run(loop, device)
-        try:
-            best_team(improved.graph, improved.node, loop.body, device)
-        except NotForTeams:
-            continue
-        rewritten, is_fit = improved.graph, True
+        improved = _improved(Loop(rewritten, number), device)
+        if improved is not None:
+            rewritten, is_fit = improved, True
     # Products that XLA has joined stay joined where no loop gains from separate ones.
     return rewritten if is_fit else graph
