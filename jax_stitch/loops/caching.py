@@ -29,7 +29,7 @@ _Site = tuple[object, ...]
 
 def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cached: Collection[int]) -> set[int]:
     """Return the elementwise values of ``alive`` that are worth caching beside those that are ``cached``."""
-    cost, asks = costs(body, alive, cached), asking(body, alive)
+    cost, asks, summed = costs(body, alive, cached), asking(body, alive), _summed(body, alive)
     worth: set[int] = set()
     sites: dict[int, dict[_Site, float]] = {}
     for i in sorted(alive, reverse=True):
@@ -42,7 +42,9 @@ def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cac
                 for site, times in _sites_of(body, node, body[u], u in worth or u in cached, sites.get(u, {})):
                     here[site] = max(here.get(site, 0.0), times)
         repeated = _is_float(node) and node.op in ELEMENTWISE and _is_repeated(here, cost[i])
-        apart = here and (_is_in_pieces(body, node) or (i in asks and not all(u in asks for u in body.users[i])))
+        apart = here and (
+            _is_in_pieces(body, node, i in summed) or (i in asks and not all(u in asks for u in body.users[i]))
+        )
         if repeated or apart:
             worth.add(i)
         sites[i] = dict(list(here.items())[:_MOST_SITES])
@@ -77,11 +79,21 @@ def _is_float(node: Node) -> bool:
     return node.tensor.dtype[0] in "fb"
 
 
-def _is_in_pieces(body: Graph, node: Node) -> bool:
+def _summed(body: Graph, alive: Collection[int]) -> set[int]:
+    """Return the values that are computed in the steps of a reduction or a product, unless they are cached."""
+    summed: set[int] = set()
+    for i in sorted(alive, reverse=True):
+        users = (u for u in body.users[i] if u in alive)
+        if any(u in summed or body[u].op in ("reduce", "dot", "scan", "sort", "while") for u in users):
+            summed.add(i)
+    return summed
+
+
+def _is_in_pieces(body: Graph, node: Node, is_summed: bool) -> bool:
     """Return whether a value is written in pieces: a reader would have to ask at each place in which of them it is. Of
-    a few the reader's places can be split in its place (``kernel/index_sets.py``).
+    a few the reader's places can be split in its place (``kernel/index_sets.py``), if it is no reduction.
     """
-    if node.op == "concatenate" and len(node.operands) <= FEW and _is_rolled(body, node):
+    if node.op == "concatenate" and len(node.operands) <= FEW and not is_summed and _is_rolled(body, node):
         return False
     return is_computed(node.type) and (node.op == "concatenate" or combs(body, node) is not None)
 

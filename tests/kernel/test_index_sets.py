@@ -202,3 +202,18 @@ def test_a_stencil_is_one_kernel() -> None:
     """It was left to XLA, whose slices are copies, element by element."""
     plan, count = loops_of(heat, (normal(64, 64),), "haswell")
     assert count == len(plan.kernels) == plan.launches == 1
+
+
+def test_rolls_that_are_summed_are_written_down() -> None:
+    """In the steps of a reduction nothing is split: each would ask where it is."""
+
+    def energy(u: Any) -> Any:
+        def step(u: Any, _: Any) -> Any:
+            return jnp.roll(u, 1, 0) * 0.99, jnp.sum((jnp.roll(u, 1, 1) - u) ** 2, 1)
+
+        return lax.scan(step, u, None, length=30)
+
+    plan, _ = loops_of(energy, (normal(40, 64),), "haswell")
+    (source,) = (k.source for k in plan.kernels)
+    steps = source.split("ST_STEPS")[1:] + source.split("ST_SPLIT_STEPS")[1:]
+    assert steps and not any("if (" in s.split("}")[0] for s in steps)
