@@ -52,7 +52,7 @@ MOVES = frozenset(
 """Operations that only move elements; every other operation given to ``reads`` is elementwise."""
 
 _STATIC_MOVES = MOVES - {"dynamic-slice", "gather"}
-"""Those that move them to places that are no data."""
+"""Moves whose places do not depend on data."""
 
 
 def reads(graph: Graph, node: Node, index: Index) -> tuple[Read, ...]:

@@ -13,13 +13,12 @@ from typing import Any
 from jax_stitch.indices.expr import Expr, const, substituted, var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Test
-from jax_stitch.kernel.model import Kernel, Part, TeamShape
-from jax_stitch.kernel.walk import map_bodies, map_indices, nodes
+from jax_stitch.kernel.model import Kernel
+from jax_stitch.kernel.walk import map_bodies, map_indices, map_sweeps, nodes
 from jax_stitch.util.values import replace
 
 MOST_STATEMENTS = 400
 """Statements of all pieces of a sweep: a host's compiler takes as long for them as for other kernels."""
-
 
 Range = tuple[int, int]
 """The first of some runs or lanes, and the first after them."""
@@ -27,18 +26,7 @@ Range = tuple[int, int]
 
 def split_index_sets(kernel: Kernel) -> Kernel:
     """Return the kernel with the sweeps of teams of one thread split where their choices change."""
-    return replace(kernel, parts=tuple(map(_part, kernel.parts)))
-
-
-def _part(part: Part) -> Part:
-    if not isinstance(part.shape, TeamShape) or part.shape.threads != 1:
-        return part
-    body = _body(part.body)
-    return part if body == part.body else replace(part, body=body)
-
-
-def _body(body: st.Body) -> st.Body:
-    return tuple(new for s in body for new in (_pieces(s) if isinstance(s, st.Items) else (map_bodies(s, _body),)))
+    return map_sweeps(kernel, lambda s: _pieces(s) if isinstance(s, st.Items) else (s,))
 
 
 def _pieces(s: st.Items) -> tuple[st.Items, ...]:

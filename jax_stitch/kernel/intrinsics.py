@@ -18,7 +18,7 @@ from jax_stitch.kernel.statements import Apply
 
 
 class Use(Enum):
-    """What an intrinsic does with a cell that it is given."""
+    """The effect of an intrinsic on one of its cells."""
 
     READS = "reads"
     WRITES = "writes"
@@ -29,7 +29,7 @@ class Use(Enum):
 
 
 class Function(Enum):
-    """What kind of function an intrinsic is given, which tells the types of its cells."""
+    """The kind of function that an intrinsic calls. It determines the types of the cells."""
 
     COMBINER = "combiner"
     """The cells are of its type."""
@@ -43,7 +43,7 @@ class Extent(Struct, frozen=True):
     shape: RowShape
     blocks: int
     vectors: bool
-    """Whether lanes are those of a CPU's vectors."""
+    """True where lanes are those of a CPU's vectors."""
     times: float
     """How often the loops around it have it done, for single elements."""
 
@@ -60,15 +60,15 @@ class Intrinsic(Struct, frozen=True):
 
     name: str
     uses: tuple[Use, ...]
-    """Of its cells, in order; where it has more cells than these, the last is that of all others."""
+    """The use of each cell, in order. The last one holds for all further cells."""
     meaning: Callable[[Threads, Apply], None]
     cost: Cost
     text: str
     function: Function | None = None
     meets: bool = False
-    """Whether all threads of a block have to come to it."""
+    """True if all threads of a block have to reach it."""
     waits: bool = False
-    """Whether it waits by itself for what threads have written before, and lets none go on before it has read."""
+    """True if it has its own barriers, before it reads and before a thread goes on."""
     places: int | None = None
     """Which of its sizes is the number of places that its cells have."""
 

@@ -15,9 +15,9 @@ from msgspec import Struct
 from jax_stitch.indices.expr import Expr, var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, Ref, Value
-from jax_stitch.kernel.model import Kernel, Part, TeamShape
+from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.threads import How
-from jax_stitch.kernel.walk import map_bodies
+from jax_stitch.kernel.walk import map_sweeps
 from jax_stitch.util.values import replace
 
 LEAST_STEPS, LEAST_LANES = 8, 8
@@ -30,7 +30,7 @@ _MOST_ROWS = _MOST_APART = 8
 
 
 class _Term(Struct, frozen=True):
-    """What each step adds to a sum: a product of what all lanes share and of what lies in a vector."""
+    """A product that each step adds to a sum: ``shared`` is one element for all lanes, ``wide`` one for each."""
 
     sum: str
     shared: Element
@@ -39,18 +39,7 @@ class _Term(Struct, frozen=True):
 
 def product_blocks(kernel: Kernel) -> Kernel:
     """Return the kernel with the products of teams of one thread in blocks."""
-    return replace(kernel, parts=tuple(map(_part, kernel.parts)))
-
-
-def _part(part: Part) -> Part:
-    if not isinstance(part.shape, TeamShape) or part.shape.threads != 1:
-        return part
-    body = _body(part.body)
-    return part if body == part.body else replace(part, body=body)
-
-
-def _body(body: st.Body) -> st.Body:
-    return tuple(_in_blocks(s) if isinstance(s, st.Sums) else map_bodies(s, _body) for s in body)
+    return map_sweeps(kernel, lambda s: (_in_blocks(s),) if isinstance(s, st.Sums) else (s,))
 
 
 def _in_blocks(s: st.Sums) -> st.Sums:

@@ -12,16 +12,16 @@ from msgspec import Struct
 
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
-from jax_stitch.kernel.model import Kernel, Part, TeamShape
+from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.threads import How
-from jax_stitch.kernel.walk import map_bodies, nodes
+from jax_stitch.kernel.walk import map_sweeps, nodes
 from jax_stitch.util.values import replace
 
 LEAST_ACROSS = 1 << 12
 """Elements of what is read across its lanes that leave a core's first cache, half of which holds them."""
 
 _TYPES = frozenset({"f32", "f64", "s32", "s64", "u32", "u64"})
-"""Those that lie in memory as they are computed with, in as many bytes as lanes of vectors are exchanged by."""
+"""Types whose elements are the same in memory and in registers, and as wide as the lanes that vectors exchange."""
 
 
 class _Strides(Struct, frozen=True):
@@ -39,18 +39,7 @@ class _Strides(Struct, frozen=True):
 
 def square_loads(kernel: Kernel) -> Kernel:
     """Return the kernel with the sweeps in squares that read or write something large across their lanes."""
-    return replace(kernel, parts=tuple(map(_part, kernel.parts)))
-
-
-def _part(part: Part) -> Part:
-    if not isinstance(part.shape, TeamShape) or part.shape.threads != 1:
-        return part
-    body = _body(part.body)
-    return part if body == part.body else replace(part, body=body)
-
-
-def _body(body: st.Body) -> st.Body:
-    return tuple(_in_squares(s) if isinstance(s, st.Items) else map_bodies(s, _body) for s in body)
+    return map_sweeps(kernel, lambda s: (_in_squares(s),) if isinstance(s, st.Items) else (s,))
 
 
 def _in_squares(s: st.Items) -> st.Items:

@@ -10,7 +10,9 @@ from msgspec import Struct, structs
 from msgspec.structs import astuple
 
 from jax_stitch.indices.expr import Atom, Expr, Var, Within
+from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Ref
+from jax_stitch.kernel.model import Kernel, Part, TeamShape
 
 Node = TypeVar("Node", bound=Struct)
 
@@ -64,6 +66,22 @@ def map_bodies(node: Node, rewrite: Callable[[tuple[Any, ...]], tuple[Any, ...]]
             if any(a is not b for a, b in zip_longest(new, value)):
                 changed[name] = new
     return structs.replace(node, **changed) if changed else node
+
+
+def map_sweeps(kernel: Kernel, rewrite: Callable[[st.Items | st.Sums], st.Body]) -> Kernel:
+    """Return a kernel with each sweep of its teams of one thread replaced by what ``rewrite`` makes of it."""
+
+    def body(statements: st.Body) -> st.Body:
+        made: list[st.Statement] = []
+        for s in statements:
+            made += rewrite(s) if isinstance(s, st.Items | st.Sums) else (map_bodies(s, body),)
+        return tuple(made)
+
+    def part(old: Part) -> Part:
+        is_one = isinstance(old.shape, TeamShape) and old.shape.threads == 1
+        return structs.replace(old, body=body(old.body)) if is_one else old
+
+    return structs.replace(kernel, parts=tuple(map(part, kernel.parts)))
 
 
 def map_indices(node: Any, rewrite: Callable[[Expr], Expr]) -> Any:

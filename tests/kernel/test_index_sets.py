@@ -138,7 +138,7 @@ def test_helpers_share_the_largest_piece() -> None:
 
 
 def test_many_pieces_become_a_frame_around_the_largest(monkeypatch: MonkeyPatch) -> None:
-    """Of each place that is decided there would be a copy of the statements."""
+    """Each piece has a copy of the statements, so their number is bounded."""
     before = sweep("j in ..0", "j in 1..1", "j in 10..10", "j in 11..", "run in 0..0", "run in 6..6")
     monkeypatch.setattr(index_sets, "MOST_STATEMENTS", 40)
     after = split_index_sets(before)

@@ -40,7 +40,7 @@ def test_a_name_is_given_once() -> None:
 
 
 def test_what_meets_waits_or_stands_between_barriers() -> None:
-    """Of places that threads share, an intrinsic in which they do not meet may only touch their own."""
+    """Barriers of its own need all threads of the block: one that waits has to be one in which all meet."""
     for row in TABLE.values():
         assert row.meets or not row.waits, row.name
         assert row.function in (None, *Function) and all(use in Use for use in row.uses), row.name
