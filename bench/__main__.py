@@ -32,7 +32,7 @@ from bench.files import write_json
 from bench.first_minute import command as first_minute
 from bench.run import ATTACHED, Options, constants, run
 from bench.small import command as small
-from bench.small import inside
+from bench.small import inside, predicted
 from bench.tables import summary
 from bench.witness import command as witness
 from bench.workloads import ALL
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         witness.add,
         small.add,
         inside.add,
+        predicted.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,

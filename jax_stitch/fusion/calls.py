@@ -18,8 +18,9 @@ from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.loops.sharing import VECTOR_CLOCKS
-from jax_stitch.loops.team_cost import nest_seconds, team_seconds, work_seconds
+from jax_stitch.loops.team_cost import nest_seconds, team_seconds
 from jax_stitch.loops.weights import own_weight
+from jax_stitch.loops.xla_cost import is_windowed, work_seconds
 from jax_stitch.operations import ELEMENTWISE
 
 PRODUCT_SECONDS = 1e-6
@@ -59,7 +60,8 @@ def call_seconds_left(plan: FusionPlan, device: Device) -> float:
             groups[origins.of(node.id)].append(node.id)
     left = [graph[i] for nodes in groups.values() for i in nodes]
     products = [n for n in left if n.op == "dot"]
-    calls = launch * len(groups) + PRODUCT_SECONDS * len(products)
+    windowed = sum(n.op == "reduce" and is_windowed(graph, n) for n in left)
+    calls = launch * (len(groups) + windowed) + PRODUCT_SECONDS * len(products)
     small = [n for n in products if n.tensor.size * prod(steps_of(graph, n)) <= SMALL_PRODUCT]
     shared = (len(products) - len(small)) * (WAKE_SECONDS if device.multiprocessors > 1 else 0.0)
     transposed = sum(n.tensor.size for n in left if n.op == "transpose") * TURN_CLOCKS / (device.clock_ghz * 1e9)

@@ -25,7 +25,8 @@ from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
 from jax_stitch.loops.sharing import SQUARE_ACCUMULATORS
 from jax_stitch.loops.team import NotForTeams, check
-from jax_stitch.loops.team_cost import sum_seconds, team_seconds
+from jax_stitch.loops.team_cost import team_seconds
+from jax_stitch.loops.xla_cost import sum_seconds
 
 MOVES = frozenset({"reshape", "transpose"})
 """What may stand between what a loop stacks and its sum."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import product
 from math import ceil, prod
 
+from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.binding import inner_sizes, position_in
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
@@ -49,9 +50,9 @@ addition, and more only lengthen the text. An extremum's latency is twice as lon
 HEAVY_CLOCKS = 20
 """Clocks of a warp for a division or a function."""
 
-VECTOR_CLOCKS, SCALAR_CLOCKS, FIRST_CLOCKS = (0.35, 19.0), (0.5, 6.0), 0.15
-"""Clocks of a CPU for a simple operation, and for a division or a function: on a vector of places, and on one place
-alone; and by how much longer a simple one takes on the first vector. Measured.
+VECTOR_CLOCKS, SCALAR_CLOCKS, FIRST_CLOCKS = (0.35, 10.0), (0.5, 6.0), 0.15
+"""Clocks of a CPU for a simple operation, and for a function: on a vector of places, and on one place alone; and by how
+much longer a simple one takes on the first vector. Measured.
 """
 
 FUNCTION_CLOCKS = 40.0
@@ -260,15 +261,20 @@ def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: int) -> float:
     """Return the clocks of a CPU to compute the terms of sums from cached and loaded values, with ``batches`` vectors
     of places or vectors of steps.
     """
-    body, clocks_of_all, split = loop.body, 0.0, sweep.sharing.split
+    body, split = loop.body, sweep.sharing.split
+    longest: dict[Element, int] = {}
     for r in sweep.reduces:
         starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.cached]
-        computed = reach(body, starts, loop.cached, loop.arrays).computed
-        vectors = batches * step_count(loop.body, r)
+        vectors = batches * step_count(body, r)
         if split > 1:
-            vectors = prod(sweep.sizes) * ceil(step_count(loop.body, r) / split)
-        light, heavy = total(own_weight, (body[i] for i, _ in computed if body[i].op in ELEMENTWISE))
-        clocks_of_all += vectors * (0.5 * light + 20.0 * heavy)
+            vectors = prod(sweep.sizes) * ceil(step_count(body, r) / split)
+        for element in reach(body, starts, loop.cached, loop.arrays).computed:  # what several sums need, once
+            longest[element] = max(vectors, longest.get(element, 0))
+    clocks_of_all = 0.0
+    for (i, _), vectors in longest.items():
+        if body[i].op in ELEMENTWISE:
+            light, heavy = own_weight(body[i])
+            clocks_of_all += vectors * (0.5 * light + VECTOR_CLOCKS[1] * heavy)
     return clocks_of_all
 
 
@@ -350,7 +356,7 @@ def _tiles(access: StepRead, sweep: Sweep) -> int:
 def _vector_loads(access: StepRead, sweep: Sweep) -> float:
     along = access.strides[-1] if sweep.sharing.split > 1 or not sweep.sizes else access.strides[sweep.sharing.lane]
     lanes = FULL if sweep.sharing.split > 1 else min(FULL, sweep.lanes)
-    one = 2.0 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
+    one = 1.25 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, sweep)
 
 

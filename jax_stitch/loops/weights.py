@@ -1,30 +1,65 @@
-"""How much work an operation is by its element type, in operations of 32 bits: in our kernels, and in XLA's.
+"""The work of an operation by its element type, in simple operations and in functions: in our kernels, and in XLA's.
 
-XLA's are after times of loops that it compiles as one kernel (jaxlib 0.12, Zen 4, a machine with other work on it);
-ours are estimates by the number of instructions.
+The unit of functions is about the exponential of a float in a vector. Measured over 512 and 4,096 elements, of our
+kernels' functions in a loop and of XLA's loops that are one kernel (jaxlib 0.12, EPYC with vectors of 256 bits).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Node, TensorType
 from jax_stitch.operations import HEAVY
 
-IN_VECTORS = frozenset(
-    {"divide", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "rsqrt", "sqrt", "tanh"}
+OWN_FUNCTIONS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "atan2": (3.5, 35.0),
+        "cbrt": (3.6, 30.0),
+        "cosine": (4.6, 28.0),
+        "divide": (0.27, 0.8),
+        "erf": (2.9, 30.0),
+        "exponential": (0.9, 2.7),
+        "exponential-minus-one": (1.35, 3.3),
+        "log": (1.8, 5.0),
+        "log-plus-one": (2.2, 5.4),
+        "logistic": (1.3, 4.0),
+        "power": (3.0, 10.0),
+        "remainder": (10.0, 11.0),
+        "rsqrt": (0.75, 2.5),
+        "sine": (4.6, 26.0),
+        "sqrt": (0.45, 1.6),
+        "tan": (4.9, 29.0),
+        "tanh": (1.7, 3.7),
+    }
 )
-"""Functions of doubles that are computed in vectors, by our kernels and by XLA's; others go to the C library, one by
-one."""
+"""The work of functions of floats and of doubles in our kernels. A power is between a root and what it is else."""
 
-ONE_BY_ONE = 20.0
-"""The cost of a call of the C library for each element, over that of a vector function of floats; an estimate."""
+XLA_FUNCTIONS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "atan2": (20.0, 33.0),
+        "cbrt": (13.0, 29.0),
+        "cosine": (4.2, 21.0),
+        "divide": (0.25, 0.8),
+        "erf": (1.0, 9.0),
+        "exponential": (1.1, 3.8),
+        "exponential-minus-one": (2.0, 6.0),
+        "log": (1.6, 8.7),
+        "log-plus-one": (2.8, 11.0),
+        "logistic": (1.5, 4.8),
+        "power": (7.0, 14.0),
+        "remainder": (30.0, 40.0),
+        "rsqrt": (0.65, 10.0),
+        "sine": (4.2, 21.0),
+        "sqrt": (0.5, 1.6),
+        "tanh": (1.2, 3.3),
+    }
+)
+"""The same in XLA's kernels."""
 
-XLA_ONE_BY_ONE, XLA_DOUBLE, XLA_DOUBLE_ONE_BY_ONE = 7.0, 3.0, 20.0
-"""The same of XLA's: of floats, which it has no vectors of some functions for either, and of doubles."""
-
-XLA_IN_VECTORS = IN_VECTORS | {"erf", "cbrt"}
+OWN_OTHERS, XLA_OTHERS = (4.0, 30.0), (10.0, 30.0)
+"""The same of all other functions, most of which go to the C library one by one. Estimates."""
 
 EXTREMUM, EXTREMUM_CLOCKS = 3.0, 4.0
 """The clocks of a maximum or minimum of floats on a CPU over those of an addition, and the clocks of each step of a
@@ -38,12 +73,7 @@ Weigh = Callable[[Node], tuple[float, float]]
 
 def own_weight(node: Node) -> tuple[float, float]:
     """Weigh an operation of our kernels."""
-    wide = _is_wide(node)
-    if node.op not in HEAVY:
-        return _light(node), 0.0
-    if not wide or node.op in IN_VECTORS:
-        return 0.0, 2.0 if wide else 1.0
-    return 0.0, ONE_BY_ONE
+    return _weight(node, OWN_FUNCTIONS, OWN_OTHERS)
 
 
 def plain_weight(node: Node) -> tuple[float, float]:
@@ -53,17 +83,22 @@ def plain_weight(node: Node) -> tuple[float, float]:
 
 def xla_weight(node: Node) -> tuple[float, float]:
     """Weigh an operation of XLA's kernels."""
-    wide = _is_wide(node)
+    return _weight(node, XLA_FUNCTIONS, XLA_OTHERS)
+
+
+def _weight(
+    node: Node, functions: Mapping[str, tuple[float, float]], others: tuple[float, float]
+) -> tuple[float, float]:
     if node.op not in HEAVY:
         return _light(node), 0.0
-    if node.op in XLA_IN_VECTORS:
-        return 0.0, XLA_DOUBLE if wide else 1.0
-    return 0.0, XLA_DOUBLE_ONE_BY_ONE if wide else XLA_ONE_BY_ONE
+    if not _is_of_floats(node):
+        return 0.0, 1.0
+    return 0.0, functions.get(node.op, others)[_is_wide(node)]
 
 
 def is_extremum(node: Node) -> bool:
     """Return whether a reduction takes the maximum or minimum of floats."""
-    if node.op != "reduce" or len(node.operands) != 2 or not node.tensor.dtype.startswith(("f", "bf")):
+    if node.op != "reduce" or len(node.operands) != 2 or not _is_of_floats(node):
         return False
     return combines_by(node.graphs["to_apply"], 0) in ("maximum", "minimum")
 
@@ -76,9 +111,13 @@ def total(weigh: Weigh, nodes: Iterable[Node]) -> tuple[float, float]:
 
 def _light(node: Node) -> float:
     """Return the work of a simple operation. Extrema of floats are several instructions in XLA's kernels too."""
-    extremum = node.op in ("maximum", "minimum") and node.tensor.dtype.startswith(("f", "bf"))
+    extremum = node.op in ("maximum", "minimum") and _is_of_floats(node)
     return (2.0 if _is_wide(node) else 1.0) * (EXTREMUM if extremum else 1.0)
 
 
 def _is_wide(node: Node) -> bool:
     return isinstance(node.type, TensorType) and node.type.dtype == "f64"
+
+
+def _is_of_floats(node: Node) -> bool:
+    return isinstance(node.type, TensorType) and node.type.dtype.startswith(("f", "bf"))

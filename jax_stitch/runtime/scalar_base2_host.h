@@ -11,7 +11,7 @@ ST_ONE_BY_ONE double log2(double x) { return __builtin_log2(x); }
 }  // namespace detail
 
 ST_FN float exp2(float x) {
-  if (__builtin_expect(detail::magnitude(x) > 160.0f, 0)) return x > 0.0f ? bits_float(detail::infinity) : 0.0f;
+  if (__builtin_expect(detail::magnitude(x) > 160.0f, 0)) return detail::infinity_or_zero(x);
   const float shifted = x + detail::to_integer<254>;
   return detail::exp_of({float_bits(shifted), (x - (shifted - detail::to_integer<254>)) * 0x1.62e43p-1f});
 }

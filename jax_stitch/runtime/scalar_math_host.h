@@ -146,6 +146,9 @@ ST_FN float exp_of(reduced_exp<254> x) {
 // exp for |x| <= 120.
 ST_FN float exp_in_range(float x) { return exp_of(reduce_exp<254>(x)); }
 
+// Infinity of a positive x, zero of a negative one, by its sign bit: two instructions of vectors.
+ST_FN float infinity_or_zero(float x) { return bits_float(infinity & ~uint32_t(int32_t(float_bits(x)) >> 31)); }
+
 // log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)], plus n ln2, plus a small correction c.
 ST_FN float log_polynomial(float f, float n, float c) {
   const float p = horner(f, 0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a47ap-3f, -0x1.555c5p-3f, 0x1.233b36p-3f,
@@ -161,7 +164,7 @@ constexpr uint32_t sqrt_half = 0x3f3504f3u;
 
 ST_FN float exp(float x) {
   // Not of a limited x: what waits for the result would wait for the limits first.
-  if (__builtin_expect(detail::magnitude(x) > 120.0f, 0)) return x > 0.0f ? bits_float(detail::infinity) : 0.0f;
+  if (__builtin_expect(detail::magnitude(x) > 120.0f, 0)) return detail::infinity_or_zero(x);
   return detail::exp_in_range(x);
 }
 

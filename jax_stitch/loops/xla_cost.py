@@ -1,0 +1,242 @@
+"""Estimates of the time of XLA's own kernels: of a loop's iteration, of some operations, of a product.
+
+Times of loops on a CPU are measured with jaxlib 0.12 (EPYC with vectors of 256 bits, one core).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from jax_stitch.analysis.support import is_rematerializable
+from jax_stitch.analysis.terms import steps_of
+from jax_stitch.devices import Device
+from jax_stitch.graph.combiners import combines_by
+from jax_stitch.graph.model import COPIED, ONE_KERNEL, Graph, Node, TensorType
+from jax_stitch.ir.nest import UNKNOWN_TRIPS
+from jax_stitch.loops.chains import DIVISIONS, MULTIPLY_CLOCKS, chain, is_division, xla_clocks
+from jax_stitch.loops.weights import plain_weight, xla_weight
+from jax_stitch.operations import ELEMENTWISE
+
+PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
+"""Elements of a product that one of XLA's blocks computes, and the fewest steps that XLA splits over several blocks."""
+
+VECTOR_PRODUCT_CLOCK = {"rows": 8.0, "columns": 4.0, "fused": 0.6}
+"""Multiplications per clock of one core of a CPU in XLA's products of a matrix and a vector: summed along the matrix's
+rows, along its columns, or inside a fusion, element by element. Measured.
+"""
+
+PACK_CLOCKS, SHARED_PRODUCT = 1.0, 1 << 23
+"""Clocks of XLA:CPU to pack an element of a product's left operand into its reading order, and the most
+multiplications of a product that one core computes alone. Measured inside loops; a narrow product is mostly packing.
+"""
+
+IN_ONE_KERNEL_SECONDS = {
+    "step": 1e-9,
+    "single": 1e-9,
+    "kernel": 1.5e-8,
+    "function": 2e-8,
+    "division": 4e-9,
+    "light": 3e-11,
+    "heavy": 4.8e-10,
+    "moved": 2e-11,
+    "copied": 1e-10,
+    "runs": 8e-9,
+    "transposed": 3e-10,
+    "multiplied": 6e-11,
+}
+"""Seconds in a loop that XLA:CPU compiles as one kernel: of an iteration ("step"); of a fusion of single elements or of
+more ("single", "kernel"); the latency of a function, and of a division of single elements; of each element of a simple
+or heavy operation; of each element that a fusion reads or writes ("moved"), that is copied or transposed, and that a
+product multiplies; and of each contiguous run of elements that is copied by itself where arrays are cut or joined.
+"""
+
+SUMMED, SUMMED_SINGLY, SUMMED_BY_LIBRARY = 2.3e-10, 1.1e-9, 1.2e-10
+"""Seconds of XLA:CPU to reduce an element: in rows or columns; to one number window by window, or several arrays at
+once; and by its library of kernels.
+"""
+
+WINDOW = 32
+"""The elements of a window of XLA:CPU's reductions to one number."""
+
+LIBRARY_ELEMENTS = 4096
+"""The fewest elements of a reduction that XLA:CPU leaves to its library of kernels (YNNPACK)."""
+
+
+def step_seconds(node: Node, body: Graph, device: Device) -> float:
+    """Return the seconds of one iteration of a ``while`` node as XLA runs it, with ``body`` as XLA wrote it."""
+    if device.target.inlines_loops and ONE_KERNEL in node.attributes:
+        return in_one_kernel_seconds(body, device) + IN_ONE_KERNEL_SECONDS["copied"] * node.attributes.get(COPIED, 0)
+    return xla_seconds(body, device)
+
+
+def _slowness(body: Graph, dot: Node, device: Device) -> float:
+    """Return the ratio of a product's time to that of its operations at the device's peak."""
+    sizes = [body[o].tensor.size for o in dot.operands]
+    if device.target.lanes_are_vectors and min(sizes) <= prod(steps_of(body, dot)):
+        matrix = sizes.index(max(sizes))
+        side = ("lhs_contracting_dims", "rhs_contracting_dims")[matrix]
+        by_columns = tuple(dot.attributes.get(side, ())) == (0,)
+        fused = sum(n.kernel == dot.kernel for n in body.nodes) > 1
+        way = "fused" if fused else ("columns" if by_columns else "rows")
+        return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK[way]
+    slowness = 1 / device.target.product_share
+    # A CPU core starts two vector multiplications per clock.
+    if not device.target.lanes_are_vectors:
+        return slowness
+    products = dot.tensor.size * prod(steps_of(body, dot))
+    slowness = slowness / 2 + PACK_CLOCKS * body[dot.operands[0]].tensor.size * device.fp32_lanes / products
+    return slowness * (device.multiprocessors if products <= SHARED_PRODUCT else 1)
+
+
+def in_one_kernel_seconds(body: Graph, device: Device) -> float:
+    """Return the seconds of one iteration of a loop that XLA:CPU compiles as one kernel."""
+    counts = dict.fromkeys(IN_ONE_KERNEL_SECONDS, 0.0)
+    counts["step"] = 1.0
+    kernels = {n.kernel for n in body.nodes if n.kernel}
+    large = {n.kernel for n in body.nodes if n.kernel and _written(body, n) > 1}
+    counts["single"], counts["kernel"] = len(kernels - large), len(large)
+    waiting = chain(body, zip(body.parameters, body.results, strict=False), xla_clocks) / (device.clock_ghz * 1e9)
+    counts["moved"], counts["runs"] = _moved(body), sum(_runs(body, n) for n in body.nodes)
+    summed = sum(_reduce_seconds(body, n) for n in body.nodes if n.op == "reduce")
+    for n in body.nodes:
+        if n.op == "dot":
+            counts["multiplied"] += n.tensor.size * prod(steps_of(body, n)) * (2 if n.tensor.dtype == "f64" else 1)
+        elif n.op == "transpose" and _is_written(body, n):
+            counts["transposed"] += n.tensor.size
+        elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
+            light, heavy = xla_weight(n) if n.op not in DIVISIONS or is_division(body, n) else (MULTIPLY_CLOCKS, 0.0)
+            counts["light"] += n.tensor.size * light
+            counts["heavy"] += n.tensor.size * heavy
+            if n.tensor.size > 1 or n.op not in DIVISIONS:
+                counts["function"] += heavy > 0.0
+            else:
+                counts["division"] += is_division(body, n)
+    inner = sum(times * in_one_kernel_seconds(b, device) for _, b, times in called_in(body.nodes))
+    return inner + waiting + summed + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+
+
+def _runs(body: Graph, node: Node) -> int:
+    """Return the number of contiguous runs of elements that XLA copies one by one where it cuts or joins arrays."""
+    if not node.kernel or not isinstance(node.type, TensorType) or node.type.size <= 1:
+        return 0
+    dims = node.type.dims
+    if node.op == "slice" and _is_written(body, node):
+        whole = body[node.operands[0]].tensor.dims
+        cut = [d for d in range(len(dims)) if dims[d] != whole[d]]
+        return prod(dims[: cut[-1]]) if cut else 0
+    if node.op == "concatenate" and _is_written(body, node):
+        return len(node.operands) * prod(dims[: node.attributes["dimensions"][0]])
+    return 0
+
+
+def _is_written(body: Graph, node: Node) -> bool:
+    """Return whether XLA has a kernel that writes a node's value alone."""
+    return bool(node.kernel) and any(body[u].kernel != node.kernel for u in body.users[node.id])
+
+
+def _reduce_seconds(body: Graph, node: Node) -> float:
+    """Return the seconds of XLA:CPU for a reduction, without its operands."""
+    reduced = body[node.operands[0]].tensor
+    if _is_of_library(body, node):
+        return reduced.size * SUMMED_BY_LIBRARY
+    singly = len(node.operands) > 2 or (node.tensor.size == 1 and is_windowed(body, node))
+    return reduced.size * (SUMMED_SINGLY if singly else SUMMED)
+
+
+def is_windowed(body: Graph, node: Node) -> bool:
+    """Return whether XLA:CPU reduces windows of the elements first, and then their results with another kernel."""
+    dims = body[node.operands[0]].tensor.dims
+    return any(dims[d] > WINDOW for d in node.attributes["dimensions"]) and not _is_of_library(body, node)
+
+
+def _is_of_library(body: Graph, node: Node) -> bool:
+    reduced = body[node.operands[0]].tensor
+    if len(node.operands) > 2 or reduced.size < LIBRARY_ELEMENTS or reduced.dtype not in ("f32", "bf16", "f16"):
+        return False
+    return combines_by(node.graphs["to_apply"], 0) in ("add", "maximum", "minimum")
+
+
+def _written(body: Graph, node: Node) -> int:
+    """Return the number of elements of a node that XLA computes: of an in-place update only the updated ones."""
+    if not isinstance(node.type, TensorType):
+        return 1
+    return body[node.operands[1]].tensor.size if node.op == "dynamic-update-slice" else node.tensor.size
+
+
+def _moved(body: Graph) -> float:
+    """Return the number of elements that XLA's fusions read from each other and write."""
+    moved = 0.0
+    for n in body.nodes:
+        if not n.kernel or not isinstance(n.type, TensorType):
+            continue
+        operands = [body[o] for o in n.operands if isinstance(body[o].type, TensorType)]
+        if n.op == "dynamic-update-slice":  # in place
+            operands = operands[1:2]
+        elif n.id in body.result_set or any(body[u].kernel != n.kernel for u in body.users[n.id]):
+            moved += n.tensor.size
+        for o in operands if n.op != "dot" else ():
+            if o.kernel != n.kernel and o.op != "constant":
+                whole = n.op in ("reduce", "dynamic-update-slice") or n.op in ELEMENTWISE
+                moved += o.tensor.size if whole else min(o.tensor.size, n.tensor.size)
+    return moved
+
+
+def called_in(nodes: Iterable[Node]) -> Iterator[tuple[Node, Graph, float]]:
+    """Yield the loops and conditionals of nodes, their graphs, and about how often each runs: branches alike."""
+    for n in nodes:
+        if n.op == "while":
+            yield n, n.graphs["body"], n.attributes.get("trip_count") or UNKNOWN_TRIPS
+        elif n.op == "conditional":
+            for branch in n.graphs.values():
+                yield n, branch, 1 / len(n.graphs)
+
+
+def xla_seconds(body: Graph, device: Device) -> float:
+    """Return the seconds of one iteration of a loop as XLA runs it: its kernels one after the other."""
+    kernels = {n.kernel for n in body.nodes if n.kernel and not is_rematerializable(n)}
+    dots = sum(n.op == "dot" for n in body.nodes)
+    per_dot, per_kernel = device.target.product_step_seconds
+    calls = dots * per_dot + len(kernels) * (per_kernel if dots else 0.0)
+    for node, called, times in called_in(body.nodes):
+        if ONE_KERNEL not in node.attributes:
+            calls += times * (xla_seconds(called, device) - work_seconds(called, called.nodes, device))
+    return len(kernels) * device.target.kernel_seconds + calls + work_seconds(body, body.nodes, device)
+
+
+def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
+    """Return the seconds of XLA's kernels for some nodes, without their launches."""
+    products = elementwise = summed = inner = 0.0
+    nodes = tuple(nodes)
+    weigh = xla_weight if device.target.lanes_are_vectors else plain_weight
+    for node, called, times in called_in(nodes):
+        is_one = ONE_KERNEL in node.attributes
+        inner += times * (
+            in_one_kernel_seconds(called, device) if is_one else work_seconds(called, called.nodes, device)
+        )
+    for n in nodes:
+        if n.op == "dot":
+            products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
+        elif n.op == "reduce":
+            if device.target.lanes_are_vectors:
+                summed += _reduce_seconds(body, n)
+            else:
+                elementwise += body[n.operands[0]].tensor.size
+        elif n.op in ELEMENTWISE:
+            light, heavy = weigh(n)
+            elementwise += n.tensor.size * (light + 10 * heavy)
+    rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
+    if device.target.lanes_are_vectors:  # One core does all but products.
+        elementwise *= device.multiprocessors
+    return inner + summed + (products + elementwise) / rate
+
+
+def sum_seconds(graph: Graph, node: Node, device: Device) -> float:
+    """Return the seconds of a product or reduction of ``graph`` as XLA runs it: as two kernels where the sums are so
+    long and so few that XLA splits each over several blocks.
+    """
+    size, steps = node.tensor.size, prod(steps_of(graph, node))
+    blocks = size / PRODUCT_TILE if node.op == "dot" else size / device.warp_size
+    split = not device.target.lanes_are_vectors and blocks < device.multiprocessors and steps >= PRODUCT_STEPS
+    rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
+    return (1 + split) * device.target.kernel_seconds + size * steps * _slowness(graph, node, device) / rate
