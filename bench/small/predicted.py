@@ -1,7 +1,8 @@
 """``python -m bench predicted``: what the cost model says of programs with loops on a CPU, beside what they take.
 
 Each program is priced as XLA runs it and as it is planned, and both are timed, on one core, less the time of a program
-without work. Loops whose length depends on data are left out: nothing can predict them.
+of the same arguments and results without work. Loops whose length depends on data are left out: nothing can predict
+them.
 """
 
 from __future__ import annotations
@@ -78,18 +79,17 @@ def _predicted(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     jax.config.update("jax_platforms", "cpu")
     device, console = devices.get("cpu"), Console(width=120)
-    empty = _seconds(jax.jit(lambda x: x + 1), (jnp.ones(8),), options.seconds)
     rows: list[Row] = []
     for name in options.only:
         console.print(f"... {name}", highlight=False)
-        rows.extend(_rows(name, device, empty, options.seconds))
+        rows.extend(_rows(name, device, options.seconds))
         if options.json is not None:
             write_json(options.json, {"about": about("cpu"), "rows": [asdict(row) for row in rows]})
     console.print(table(rows), highlight=False)
     return 0
 
 
-def _rows(name: str, device: Device, empty: float, seconds: float) -> Iterator[Row]:
+def _rows(name: str, device: Device, seconds: float) -> Iterator[Row]:
     """Yield a program's figures, if it has loops whose length is known and that take longer than a call."""
     with jax.enable_x64(PROGRAMS[name].doubles):
         function, values = PROGRAMS[name].make()
@@ -104,6 +104,9 @@ def _rows(name: str, device: Device, empty: float, seconds: float) -> Iterator[R
         if not loops or not all(n.attributes.get("trip_count") for n in loops):
             return
         plain = jax.jit(function)
+        types = jax.eval_shape(function, *args)
+        nothing = jax.jit(lambda *_: jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), types), keep_unused=True)
+        empty = _seconds(nothing, args, seconds)
         xla = _seconds(plain, args, seconds) - empty
         if xla < LEAST_SECONDS:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
@@ -14,13 +13,15 @@ from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.devices import Device
+from jax_stitch.graph.model import Node
 from jax_stitch.indices import linearize, var
 from jax_stitch.indices.expr import Expr
 from jax_stitch.indices.variables import PLACE, row_index
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.blocks import StepRead, block_clocks, block_sharings, is_plain
-from jax_stitch.loops.chunks import FULL, chunk_of
+from jax_stitch.loops.chunks import chunk_of
 from jax_stitch.loops.helped import divided, divided_clocks
+from jax_stitch.loops.read_cost import vector_loads, warp_clocks
 from jax_stitch.loops.results import apart_clocks
 from jax_stitch.loops.sweep_planner import barrier_groups
 from jax_stitch.loops.sweeps import (
@@ -33,7 +34,7 @@ from jax_stitch.loops.sweeps import (
     reduce_terms,
 )
 from jax_stitch.loops.team import contraction, reach, step_of
-from jax_stitch.loops.weights import EXTREMUM, EXTREMUM_CLOCKS, is_extremum, own_weight, plain_weight, total
+from jax_stitch.loops.weights import EXTREMUM_CLOCKS, is_extremum, own_weight, plain_weight, total
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
@@ -57,6 +58,9 @@ much longer a simple one takes on the first vector. Measured.
 
 FUNCTION_CLOCKS = 40.0
 """Latency of a function of a vector that other operations wait for."""
+
+ONE_OF_SEVERAL = 4.0
+"""By how much longer a CPU combines several values at once, which do not become vectors. Measured: ``argmax``."""
 
 STEP_CLOCKS = 4.0
 """Clocks of one iteration of an inner loop beside its sweeps."""
@@ -314,19 +318,29 @@ def _time(
         storing = 4.0 * sums * ceil(sweep.lanes / device.warp_size)
         return sweep.runs * (steps * block_clocks(sweep, accesses, device) + storing)
     if device.target.lanes_are_vectors:
-        loads = sum(_vector_loads(a, sweep) for a in accesses)
-        one = max(0.5 * sums, 4.0 / chunk_of(sweep, widest)) + loads
+        loads = sum(vector_loads(a, sweep) for a in accesses)
+        combining = 0.5 * sharing.sums * sum(_combiner_weight(loop.body[r]) for r in sweep.reduces)
+        one = max(combining, 4.0 / chunk_of(sweep, widest)) + loads
         if sharing.split > 1:
             if all(is_extremum(loop.body[r]) for r in sweep.reduces):
-                one = max(0.5 * EXTREMUM * sums, EXTREMUM_CLOCKS) + loads
+                one = max(combining, EXTREMUM_CLOCKS) + loads
             return items * (each * one + 2.5 * sharing.split * sums)
         return sweep.runs * ceil(sweep.lanes / device.warp_size) * (each * one + 4.0 * sums)
     working = ceil(items * sharing.split / loop.blocks)
     active = min(threads, ceil(working / 32) * 32)
-    one = active / 32 * (sums / 4 + sum(_warp_clocks(a, sweep) for a in accesses))
+    one = active / 32 * (sums / 4 + sum(warp_clocks(a, sweep) for a in accesses))
     latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0
     combine = 8.0 * sums * (sharing.split.bit_length() - 1)
     return ceil(working / threads) * (each * max(one, latency) + combine) + 100.0
+
+
+def _combiner_weight(reduction: Node) -> float:
+    """Return the work to combine two values, in additions of vectors."""
+    combiner = reduction.graphs.get("to_apply")
+    if combiner is None:
+        return 1.0
+    singly = ONE_OF_SEVERAL if len(reduction.operands) > 2 else 1.0
+    return singly * max(1.0, total(own_weight, (n for n in combiner.nodes if n.op in ELEMENTWISE))[0])
 
 
 def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:
@@ -344,63 +358,3 @@ def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:
         else:
             groups.append([r])
     return groups
-
-
-def _tiles(access: StepRead, sweep: Sweep) -> int:
-    """Return the number of reads of a thread for its tile in one step."""
-    sharing = sweep.sharing
-    rows = sharing.tile if sharing.tile > 1 and access.strides[sharing.tiled] != 0 else 1
-    return rows * (sharing.wide if sharing.wide > 1 and access.strides[sharing.lane] != 0 else 1)
-
-
-def _vector_loads(access: StepRead, sweep: Sweep) -> float:
-    along = access.strides[-1] if sweep.sharing.split > 1 or not sweep.sizes else access.strides[sweep.sharing.lane]
-    lanes = FULL if sweep.sharing.split > 1 else min(FULL, sweep.lanes)
-    one = 1.25 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
-    return one * _tiles(access, sweep)
-
-
-def _warp_clocks(access: StepRead, sweep: Sweep) -> float:
-    """Return the clocks of a multiprocessor for a warp's read, by its bank conflicts or its sectors in level 2."""
-    places = _warp_places(sweep)
-    if any(access.strides[d] is None and len({at[d] for at in places}) > 1 for d in range(len(access.strides))):
-        return 4.0 * _tiles(access, sweep)  # The addresses have no constant stride.
-    strides = [stride or 0 for stride in access.strides]
-    addresses = {sum(d * stride for d, stride in zip(at, strides, strict=True)) for at in places}
-    if access.is_shared:
-        banks = Counter(a % 32 for a in addresses)
-        return float(max(banks.values())) * _tiles(access, sweep)
-    sectors = {a // 8 for a in addresses}
-    return max(1.0, len(sectors) / 2) * _tiles(access, sweep)
-
-
-def _warp_places(sweep: Sweep) -> tuple[tuple[int, ...], ...]:
-    """Return the first coordinates of each thread of a warp: the digits of its place, and the reduced step."""
-    sharing, rank = sweep.sharing, len(sweep.sizes)
-    lane = sharing.lane % rank if rank else 0
-    others = [d for d in range(rank) if d != lane]
-    counts = [sweep.sizes[d] // (sharing.tile if d == sharing.tiled and sharing.tile > 1 else 1) for d in others]
-    return _places(rank, sharing.split, sweep.lanes, tuple(counts), tuple(others), lane, sharing.tiled, sharing.tile)
-
-
-@lru_cache(maxsize=1024)
-def _places(
-    rank: int,
-    split: int,
-    lanes: int,
-    counts: tuple[int, ...],
-    others: tuple[int, ...],
-    lane: int,
-    tiled: int,
-    tile: int,
-) -> tuple[tuple[int, ...], ...]:
-    points = []
-    for thread in range(min(32, prod(counts) * lanes * split)):
-        place = thread // split
-        digits = {lane: place % lanes} if rank else {}
-        run = place // lanes
-        for d, count in zip(reversed(others), reversed(counts), strict=True):
-            digits[d] = run % count * (tile if d == tiled else 1)
-            run //= count
-        points.append((*(digits[d] for d in sorted(digits)), thread % split))
-    return tuple(points)

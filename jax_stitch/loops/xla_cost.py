@@ -14,7 +14,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import COPIED, ONE_KERNEL, Graph, Node, TensorType
 from jax_stitch.ir.nest import UNKNOWN_TRIPS
-from jax_stitch.loops.chains import DIVISIONS, MULTIPLY_CLOCKS, chain, is_division, xla_clocks
+from jax_stitch.loops.chains import DIVISIONS, FEW, MULTIPLY_CLOCKS, chain, is_division, xla_clocks
 from jax_stitch.loops.weights import plain_weight, xla_weight
 from jax_stitch.operations import ELEMENTWISE
 
@@ -35,24 +35,28 @@ IN_ONE_KERNEL_SECONDS = {
     "step": 1e-9,
     "single": 1e-9,
     "kernel": 1.5e-8,
-    "function": 2e-8,
+    "function": 4e-9,
     "division": 4e-9,
     "light": 3e-11,
     "heavy": 4.8e-10,
     "moved": 2e-11,
     "copied": 1e-10,
-    "runs": 8e-9,
     "transposed": 3e-10,
     "multiplied": 6e-11,
 }
 """Seconds in a loop that XLA:CPU compiles as one kernel: of an iteration ("step"); of a fusion of single elements or of
-more ("single", "kernel"); the latency of a function, and of a division of single elements; of each element of a simple
-or heavy operation; of each element that a fusion reads or writes ("moved"), that is copied or transposed, and that a
-product multiplies; and of each contiguous run of elements that is copied by itself where arrays are cut or joined.
+more ("single", "kernel"); of a function, and the latency of a division of one element; of each element of a simple or
+heavy operation; of each element that a fusion reads or writes ("moved"), that is copied or transposed, and that a
+product multiplies.
 """
 
-SUMMED, SUMMED_SINGLY, SUMMED_BY_LIBRARY = 2.3e-10, 1.1e-9, 1.2e-10
-"""Seconds of XLA:CPU to reduce an element: in rows or columns; to one number window by window, or several arrays at
+RUN_SECONDS, PIECED_SECONDS = 8e-9, 3e-10
+"""Seconds of XLA:CPU to copy a contiguous run of elements where arrays are cut or joined, and each element of short
+runs.
+"""
+
+SUMMED, SUMMED_TO_ONE, SUMMED_SEVERAL, SUMMED_BY_LIBRARY = 2.3e-10, 1.1e-9, 5e-10, 1.2e-10
+"""Seconds of XLA:CPU to reduce an element: in rows or columns; to one number window by window; of several arrays at
 once; and by its library of kernels.
 """
 
@@ -94,10 +98,11 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
     counts = dict.fromkeys(IN_ONE_KERNEL_SECONDS, 0.0)
     counts["step"] = 1.0
     kernels = {n.kernel for n in body.nodes if n.kernel}
-    large = {n.kernel for n in body.nodes if n.kernel and _written(body, n) > 1}
+    large = {n.kernel for n in body.nodes if n.kernel and _written(body, n) > FEW}
     counts["single"], counts["kernel"] = len(kernels - large), len(large)
     waiting = chain(body, zip(body.parameters, body.results, strict=False), xla_clocks) / (device.clock_ghz * 1e9)
-    counts["moved"], counts["runs"] = _moved(body), sum(_runs(body, n) for n in body.nodes)
+    counts["moved"] = _moved(body)
+    pieced = sum(_pieced_seconds(body, n) for n in body.nodes)
     summed = sum(_reduce_seconds(body, n) for n in body.nodes if n.op == "reduce")
     for n in body.nodes:
         if n.op == "dot":
@@ -113,21 +118,23 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
             else:
                 counts["division"] += is_division(body, n)
     inner = sum(times * in_one_kernel_seconds(b, device) for _, b, times in called_in(body.nodes))
-    return inner + waiting + summed + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+    return (
+        inner + waiting + summed + pieced + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
+    )
 
 
-def _runs(body: Graph, node: Node) -> int:
-    """Return the number of contiguous runs of elements that XLA copies one by one where it cuts or joins arrays."""
-    if not node.kernel or not isinstance(node.type, TensorType) or node.type.size <= 1:
-        return 0
-    dims = node.type.dims
-    if node.op == "slice" and _is_written(body, node):
+def _pieced_seconds(body: Graph, node: Node) -> float:
+    """Return the seconds in which XLA cuts an array, or joins several, run by run of contiguous elements."""
+    if not isinstance(node.type, TensorType) or not _is_written(body, node):
+        return 0.0
+    dims, runs = node.type.dims, 0
+    if node.op == "slice":
         whole = body[node.operands[0]].tensor.dims
         cut = [d for d in range(len(dims)) if dims[d] != whole[d]]
-        return prod(dims[: cut[-1]]) if cut else 0
-    if node.op == "concatenate" and _is_written(body, node):
-        return len(node.operands) * prod(dims[: node.attributes["dimensions"][0]])
-    return 0
+        runs = prod(dims[: cut[-1]]) if cut else 0
+    elif node.op == "concatenate":
+        runs = len(node.operands) * prod(dims[: node.attributes["dimensions"][0]])
+    return min(runs * RUN_SECONDS, node.type.size * PIECED_SECONDS) if runs else 0.0
 
 
 def _is_written(body: Graph, node: Node) -> bool:
@@ -140,8 +147,9 @@ def _reduce_seconds(body: Graph, node: Node) -> float:
     reduced = body[node.operands[0]].tensor
     if _is_of_library(body, node):
         return reduced.size * SUMMED_BY_LIBRARY
-    singly = len(node.operands) > 2 or (node.tensor.size == 1 and is_windowed(body, node))
-    return reduced.size * (SUMMED_SINGLY if singly else SUMMED)
+    if len(node.operands) > 2:
+        return reduced.size * SUMMED_SEVERAL
+    return reduced.size * (SUMMED_TO_ONE if node.tensor.size == 1 and is_windowed(body, node) else SUMMED)
 
 
 def is_windowed(body: Graph, node: Node) -> bool:
@@ -166,7 +174,7 @@ def _written(body: Graph, node: Node) -> int:
 
 def _moved(body: Graph) -> float:
     """Return the number of elements that XLA's fusions read from each other and write."""
-    moved = 0.0
+    written, read = 0, dict[tuple[str, int], int]()
     for n in body.nodes:
         if not n.kernel or not isinstance(n.type, TensorType):
             continue
@@ -174,12 +182,13 @@ def _moved(body: Graph) -> float:
         if n.op == "dynamic-update-slice":  # in place
             operands = operands[1:2]
         elif n.id in body.result_set or any(body[u].kernel != n.kernel for u in body.users[n.id]):
-            moved += n.tensor.size
+            written += n.tensor.size
         for o in operands if n.op != "dot" else ():
             if o.kernel != n.kernel and o.op != "constant":
                 whole = n.op in ("reduce", "dynamic-update-slice") or n.op in ELEMENTWISE
-                moved += o.tensor.size if whole else min(o.tensor.size, n.tensor.size)
-    return moved
+                here = o.tensor.size if whole else min(o.tensor.size, n.tensor.size)
+                read[n.kernel, o.id] = min(o.tensor.size, here + read.get((n.kernel, o.id), 0))
+    return written + sum(read.values())
 
 
 def called_in(nodes: Iterable[Node]) -> Iterator[tuple[Node, Graph, float]]:
