@@ -4,12 +4,10 @@ V / B(V)).
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from copy import copy
 from math import prod
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -27,7 +25,8 @@ from jax_stitch.graph.reductions import steps_of
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.traffic import MOST_LAST_BLOCK_BYTES, longest_row, moved_bytes
-from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.loops.weights import own_weight, plain_weight
+from jax_stitch.operations import ELEMENTWISE
 
 CALLS = "calls"
 """Attribute of the last operation of a product that was written out: the launches that last as long as the calls of a
@@ -188,14 +187,18 @@ def operation_bytes(nodes: Iterable[Node], device: Device) -> float:
     """Return bytes that a device could move in the time that it takes for elementwise operations, and for slices, which
     are what windows read: of each the elements are loaded once more.
     """
-    each = _bytes_each(*device.target.operation_bytes, device.target.load_bytes)
-    return sum(n.tensor.size * each[n.op] for n in nodes if n.op in each and isinstance(n.type, TensorType))
-
-
-@functools.cache
-def _bytes_each(light: float, heavy: float, load: float) -> Mapping[str, float]:
-    """Return the bytes of an element, by operation."""
-    return MappingProxyType(dict.fromkeys(ELEMENTWISE, light) | dict.fromkeys(HEAVY, heavy) | {"slice": load})
+    light, heavy = device.target.operation_bytes
+    weigh = own_weight if device.target.lanes_are_vectors else plain_weight
+    total = 0.0
+    for n in nodes:
+        if not isinstance(n.type, TensorType):
+            continue
+        if n.op in ELEMENTWISE:
+            simple, functions = weigh(n)
+            total += n.type.size * (light * simple + heavy * functions)
+        elif n.op == "slice":
+            total += n.type.size * device.target.load_bytes
+    return total
 
 
 def more_launches(graph: Graph, nodes: Collection[int]) -> int:

@@ -18,6 +18,7 @@ from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.launches.starts import with_starts
 from jax_stitch.fusion.outcome import Outcome, Planner
 from jax_stitch.fusion.patience import ENDLESS, Patience
+from jax_stitch.fusion.pays import paying
 from jax_stitch.fusion.pieces import LARGEST_WHOLE, in_pieces
 from jax_stitch.fusion.plan_cost import best_of, predicted
 from jax_stitch.fusion.planners import PLANNERS
@@ -178,7 +179,7 @@ COUNTS = "what counts a loop's steps, by which XLA knows how many there are"
 
 
 def _plan_of(outcome: Outcome, device: Device, packs: bool) -> FusionPlan:
-    kernels = kernels_of(outcome, device, packs)
+    kernels = paying(outcome.graph, kernels_of(outcome, device, packs), device)
     return FusionPlan(outcome.graph, kernels, _boundaries(outcome.graph, kernels, outcome.refused), {}, outcome.notes)
 
 

@@ -319,7 +319,7 @@ def _time(
         return sweep.runs * (steps * block_clocks(sweep, accesses, device) + storing)
     if device.target.lanes_are_vectors:
         loads = sum(vector_loads(a, sweep) for a in accesses)
-        combining = 0.5 * sharing.sums * sum(_combiner_weight(loop.body[r]) for r in sweep.reduces)
+        combining = 0.5 * sharing.sums * sum(combiner_weight(loop.body[r]) for r in sweep.reduces)
         one = max(combining, 4.0 / chunk_of(sweep, widest)) + loads
         if sharing.split > 1:
             if all(is_extremum(loop.body[r]) for r in sweep.reduces):
@@ -334,7 +334,7 @@ def _time(
     return ceil(working / threads) * (each * max(one, latency) + combine) + 100.0
 
 
-def _combiner_weight(reduction: Node) -> float:
+def combiner_weight(reduction: Node) -> float:
     """Return the work to combine two values, in additions of vectors."""
     combiner = reduction.graphs.get("to_apply")
     if combiner is None:

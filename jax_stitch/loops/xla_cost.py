@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
@@ -42,7 +43,7 @@ IN_ONE_KERNEL_SECONDS = {
     "moved": 2e-11,
     "copied": 1e-10,
     "transposed": 3e-10,
-    "multiplied": 6e-11,
+    "multiplied": 5e-11,
 }
 """Seconds in a loop that XLA:CPU compiles as one kernel: of an iteration ("step"); of a fusion of single elements or of
 more ("single", "kernel"); of a function, and the latency of a division of one element; of each element of a simple or
@@ -54,6 +55,9 @@ RUN_SECONDS, PIECED_SECONDS = 8e-9, 3e-10
 """Seconds of XLA:CPU to copy a contiguous run of elements where arrays are cut or joined, and each element of short
 runs.
 """
+
+VECTOR_CLOCKS, WARP_CLOCKS = (0.6, 10.0), (1.0, 10.0)
+"""Clocks of XLA's kernels for a simple operation and for a function: on a vector of a CPU, measured; on a warp."""
 
 SUMMED, SUMMED_TO_ONE, SUMMED_SEVERAL, SUMMED_BY_LIBRARY = 2.3e-10, 1.1e-9, 5e-10, 1.2e-10
 """Seconds of XLA:CPU to reduce an element: in rows or columns; to one number window by window; of several arrays at
@@ -217,7 +221,8 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     """Return the seconds of XLA's kernels for some nodes, without their launches."""
     products = elementwise = summed = inner = 0.0
     nodes = tuple(nodes)
-    weigh = xla_weight if device.target.lanes_are_vectors else plain_weight
+    vectors = device.target.lanes_are_vectors
+    weigh, each = (xla_weight, VECTOR_CLOCKS) if vectors else (plain_weight, WARP_CLOCKS)
     for node, called, times in called_in(nodes):
         is_one = ONE_KERNEL in node.attributes
         inner += times * (
@@ -226,16 +231,16 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     for n in nodes:
         if n.op == "dot":
             products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
-        elif n.op == "reduce":
-            if device.target.lanes_are_vectors:
+        elif n.op in ("reduce", PARTIAL):
+            if vectors:
                 summed += _reduce_seconds(body, n)
             else:
                 elementwise += body[n.operands[0]].tensor.size
         elif n.op in ELEMENTWISE:
             light, heavy = weigh(n)
-            elementwise += n.tensor.size * (light + 10 * heavy)
+            elementwise += n.tensor.size * (each[0] * light + each[1] * heavy)
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
-    if device.target.lanes_are_vectors:  # One core does all but products.
+    if vectors:  # One core does all but products.
         elementwise *= device.multiprocessors
     return inner + summed + (products + elementwise) / rate
 

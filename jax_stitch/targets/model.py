@@ -78,7 +78,7 @@ class Target(Struct, frozen=True):
     """By what factor a cooperative loop has to be estimated faster than the work of XLA's kernels, and than their
     calls."""
     operation_bytes: tuple[float, float]
-    """Bytes that could be moved in the time of one light and one heavy elementwise operation."""
+    """Bytes that could be moved in the time of one light and one heavy elementwise operation (``loops/weights.py``)."""
     load_bytes: float
     """Bytes that could be moved in the time in which one element is loaded once more, from the nearest cache."""
     most_copies: tuple[int, int]
