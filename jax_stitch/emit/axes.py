@@ -144,7 +144,7 @@ def _steps(made: st.Scope | None) -> int:
     """Return how many elements an inner reduction takes for each place that it leaves."""
     whole = made.body if made else ()
     first = next((k for k, n in enumerate(whole) if isinstance(n, st.Barrier)), len(whole))
-    loops: list[Any] = [n for n in nodes(st.Scope(whole[:first])) if isinstance(n, st.Serial)]
+    loops: list[Any] = [n for n in nodes(st.Scope(whole[:first])) if isinstance(n, st.For)]
     return max((stop.high for n in loops[-1:] for stop in n.stops[-1:]), default=0)
 
 

@@ -46,7 +46,7 @@ def function(part: Part, name: str) -> str:
 def _team(shape: TeamShape, part: Part) -> str:
     if shape.pieces == 1:
         return f"ST_{'SPREAD_' if shape.spread else ''}TEAM({shape.threads})"
-    steps = [s for loop in part.body if isinstance(loop, st.Repeat) for s in loop.body]
+    steps = [s for loop in part.body if isinstance(loop, st.For) for s in loop.body]
     return f"ST_HELPED_TEAM({shape.pieces}, {sum(isinstance(s, st.Items | st.Sums) and s.divided for s in steps)})"
 
 

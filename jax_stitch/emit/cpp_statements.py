@@ -70,7 +70,7 @@ class Statements:
                 return block("", self.lines(body))
             case st.Barrier(reach):
                 return [_BARRIERS[reach]]
-            case st.Serial() | st.Repeat() | st.LeaveUnless():
+            case st.For() | st.LeaveUnless():
                 return self._loop(s)
             case st.Apply(intrinsic, cells, function, _, operands):
                 for name in defined(intrinsic, cells):
@@ -114,20 +114,15 @@ class Statements:
             lines += block(" ".join(words), self.lines(case.body))
         return lines
 
-    def _loop(self, s: st.Serial | st.Repeat | st.LeaveUnless) -> list[str]:
+    def _loop(self, s: st.For | st.LeaveUnless) -> list[str]:
         if isinstance(s, st.LeaveUnless):
             if s.any_row:
                 assert isinstance(s.condition, ex.Ref)
                 return [f"if (!ST_ANY_ROW({s.condition.name})) break;"]
             return [f"if (!{self.values.text(s.condition)}) break;"]
-        if isinstance(s, st.Serial):
-            q = s.variable
-            below = " && ".join(f"{q} < {self.values.index(stop)}" for stop in s.stops)
-            head = (
-                f"for (index {q} = {self.values.index(s.start)}; {below}; {f'{q} += {s.by}' if s.by > 1 else f'++{q}'})"
-            )
-            return block(head, self.lines(s.body))
         q = s.variable
-        head = "for (;;)" if s.trips is None else f"for (index {q} = 0; {q} < {s.trips}; ++{q})"
+        below = " && ".join(f"{q} < {self.values.index(stop)}" for stop in s.stops)
+        step = f"{q} += {s.by}" if s.by > 1 else f"++{q}"
+        head = f"for (index {q} = {self.values.index(s.start)}; {below}; {step})" if s.stops else "for (;;)"
         before = [f"ST_UNROLL_{'ALONE' if s.one_row else 'ROWS'}({s.unroll})"] if s.unroll > 1 else []
         return [*before, *block(head, self.lines(s.body))]

@@ -19,9 +19,9 @@ from jax_stitch.kernel.statements import (
     Apply,
     Assign,
     Barrier,
+    For,
     Pass,
     Rows,
-    Serial,
     Statement,
 )
 from jax_stitch.kernel.statements import Scope as Braces
@@ -58,15 +58,15 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     before += [_at_each(emitter, size, Assign(own.whole, own.first)) for own in lanes]
     blocks = [(own.reducer, own.whole, own.block) for own in lanes if own.block is not None]
     if not blocks:
-        return Braces((*before, Serial(TERM, const(0), (const(total),), 1, (body,)), *after))
+        return Braces((*before, For.times(TERM, total, (body,)), *after))
     start = var("q0", total)
     each: list[Statement] = []
     for r, _, block in blocks:
         assert r.identity is not None
         each.append(_at_each(emitter, size, Assign(block, r.identity)))
-    each.append(Serial(TERM, start, (start + SUM_BLOCK, const(total)), 1, (body,)))
+    each.append(For(TERM, start, (start + SUM_BLOCK, const(total)), 1, (body,)))
     each += [_at_each(emitter, size, Assign(whole, r.combined(whole, block))) for r, whole, block in blocks]
-    return Braces((*before, Serial("q0", const(0), (const(total),), SUM_BLOCK, tuple(each)), *after))
+    return Braces((*before, For("q0", const(0), (const(total),), SUM_BLOCK, tuple(each)), *after))
 
 
 class _Lanes(Struct, frozen=True):
@@ -125,7 +125,7 @@ def _shared_out(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
     lines: list[Statement] = [
         Allocate.shared(share.name, r.name, row_pass.share_places, at),
         _at_each(emitter, row_pass.size, Assign(own_share, lowest), row_pass.vector),
-        Serial(TERM, const(0), (const(prod(row_pass.reduced)),), 1, (body,)),
+        For.times(TERM, prod(row_pass.reduced), (body,)),
         Barrier(),
     ]
     if groups > 1:
@@ -166,7 +166,7 @@ def _along(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
         at = Element(emitter.results[i], var(TERM, row_pass.left), r.dtype)
         each.append(Apply("reduce", (result.name, emitter.accumulator(i)), r.name))
         each.append(Rows((Assign(at, result if initial is None else r.combined(result, initial)),)))
-    places = Serial(TERM, const(0), (const(row_pass.left),), 1, tuple(each))
+    places = For.times(TERM, row_pass.left, tuple(each))
     return Braces((*(Allocate.of_row(results[i].name, r.name) for i, r in reducers.items()), places, Barrier()))
 
 
@@ -189,7 +189,7 @@ def _joined(
     """
     (steps,) = (v.high + 1 for v in at.variables() if v.name == TERM)
     body = _at_each(emitter, places, Assign(to, r.combined(to, Element(array, at, to.dtype))))
-    each = Serial(TERM, const(0), (const(steps),), 1, (body,))
+    each = For.times(TERM, steps, (body,))
     return [_at_each(emitter, places, Assign(to, first)), each, Barrier()]
 
 

@@ -96,7 +96,7 @@ class LoopEmitter:
                 values.statement(st.Assign(place, first), alike=values.alike(c.parameter))
         innermost = all(other.parent != nested.number for other in self._nest.loops)
         unroll = self._nest.unroll if nested.trips is not None and innermost else 1
-        loop = Loop(st.Repeat(nested.step, nested.trips, (), unroll, rows == 1))
+        loop = Loop(st.For.times(nested.step, nested.trips, (), unroll, rows == 1))
         with values.inside(loop.body, nested.number):
             if nested.condition is not None:
                 self._leave(nested.condition)

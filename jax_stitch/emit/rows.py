@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.walk import names_read
+from jax_stitch.util.values import replace
 
 
 class StraightCode(Struct):
@@ -23,7 +24,7 @@ class StraightCode(Struct):
 class Loop(Struct):
     """A loop, without what it repeats; and that."""
 
-    head: st.Repeat
+    head: st.For
     body: list[Item] = field(default_factory=list)
 
 
@@ -70,10 +71,7 @@ def _statements(items: list[Item], shared: dict[str, str]) -> list[st.Statement]
         if isinstance(item, st.LeaveUnless):
             statements.append(item)
         elif isinstance(item, Loop):
-            h = item.head
-            statements.append(
-                st.Repeat(h.variable, h.trips, tuple(_statements(item.body, shared)), h.unroll, h.one_row)
-            )
+            statements.append(replace(item.head, body=tuple(_statements(item.body, shared))))
         else:
             statements += item.alike
             if item.rows:

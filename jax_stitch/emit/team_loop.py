@@ -161,7 +161,7 @@ class LoopWriter:
             step.append(sync)
         step += [st.Swap(self._cached[i], k.type.dtype) for i, k in self._team.cached.items() if k.copies == 2]
         start, end = self._start(), self._end()
-        return (*start, sync, st.Repeat(self._loop.step, self._loop.trips, (*self._tests(), *step)), *end)
+        return (*start, sync, st.For.times(self._loop.step, self._loop.trips, (*self._tests(), *step)), *end)
 
     def _tests(self) -> list[st.LeaveUnless]:
         test = self._loop.test

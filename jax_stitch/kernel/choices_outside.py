@@ -91,8 +91,8 @@ def _statement(s: st.Statement, points: Points) -> st.Body:
             ways = _Ways()
             outside = ways.through(body, points)
             return (s,) if ways.are_too_many else outside
-        case st.Repeat(variable, trips, body):
-            return (replace(s, body=_body(body, with_index(points, variable, trips))),)
+        case st.For():
+            return (replace(s, body=_body(s.body, with_index(points, s.variable, s.extent))),)
         case st.Scope(body):
             return (replace(s, body=_body(body, points)),)
     return (s,)

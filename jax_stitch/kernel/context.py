@@ -66,15 +66,14 @@ def _of_rows(v: Mapping[str, Any]) -> dict[str, Range]:
     return {ROW: (0, v["period"] - 1), BATCH: (0, v["rows"] // v["period"] - 1)}
 
 
-def _of_serial(v: Mapping[str, Any]) -> dict[str, Range]:
-    return {v["variable"]: (v["start"].low, min(stop.high for stop in v["stops"]) - 1)}
+def _of_for(v: Mapping[str, Any]) -> dict[str, Range]:
+    return {v["variable"]: (v["start"].low, min(stop.high for stop in v["stops"]) - 1)} if v["stops"] else {}
 
 
 _RANGES: dict[type[Any], Callable[[Mapping[str, Any]], dict[str, Range]]] = {
     model.RowShape: _of_rows,
     model.TeamShape: lambda v: {ROW: (0, v["rows"] - 1)},
-    st.Serial: _of_serial,
-    st.Repeat: lambda v: {v["variable"]: (0, v["trips"] - 1)} if v["trips"] is not None else {},
+    st.For: _of_for,
     st.Inside: lambda v: {v["name"]: (0, v["high"])},
 }
 

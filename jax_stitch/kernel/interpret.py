@@ -141,21 +141,14 @@ class Machine(Threads):
     def _do_barrier(self, s: st.Barrier) -> None:
         pass
 
-    def _do_serial(self, s: st.Serial) -> None:
-        at = int(self.index(s.start))
+    def _do_for(self, s: st.For) -> None:
+        outer, at = self._going, int(self.index(s.start))
         self.indices[s.variable] = np.asarray(at)
         while all(at < int(self.index(stop)) for stop in s.stops):
-            self.body(s.body)
-            at += s.by
-            self.indices[s.variable] = np.asarray(at)
-
-    def _do_repeat(self, s: st.Repeat) -> None:
-        outer, trip = self._going, 0
-        while s.trips is None or trip < s.trips:
-            self.indices[s.variable] = np.asarray(trip)
             if not self.body(s.body):
                 break
-            trip += 1
+            at += s.by
+            self.indices[s.variable] = np.asarray(at)
         self._going = outer
 
     # -- rows and places

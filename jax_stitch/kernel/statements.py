@@ -6,11 +6,12 @@ differs from thread to thread, or from row to row, as its declaration says.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TypeGuard
 
 from msgspec import Struct
 
-from jax_stitch.indices.expr import Expr
+from jax_stitch.indices.expr import Expr, const
 from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
 from jax_stitch.kernel.threads import How, Reach, Space, Who
 
@@ -95,27 +96,36 @@ class Scope(Struct, frozen=True):
     body: Body
 
 
-class Serial(Struct, frozen=True):
-    """``variable`` from ``start`` on in steps of ``by``, below all of ``stops``; every thread goes through all."""
+class For(Struct, frozen=True):
+    """A loop that all threads go through: ``variable`` from ``start`` on in steps of ``by``, below all of ``stops``;
+    without an end of its own where there are none.
+
+    ``unroll`` iterations are written as one; ``one_row`` where there is only one.
+    """
 
     variable: str
     start: Expr
     stops: tuple[Expr, ...]
     by: int
     body: Body
-
-
-class Repeat(Struct, frozen=True):
-    """A loop of ``trips`` iterations that ``variable`` counts; without an end of its own where that is None.
-
-    ``unroll`` iterations are written as one; ``one_row`` where there is only one.
-    """
-
-    variable: str
-    trips: int | None
-    body: Body
     unroll: int = 1
     one_row: bool = False
+
+    @classmethod
+    def times(cls, variable: str, trips: int | None, body: Body, unroll: int = 1, one_row: bool = False) -> For:
+        """Return a loop of ``trips`` iterations, counted from 0; without an end for None."""
+        stops = () if trips is None else (const(trips),)
+        return cls(variable, const(0), stops, 1, body, unroll, one_row)
+
+    @property
+    def extent(self) -> int | None:
+        """Return the trip count of a loop that counts its iterations from 0; None for others."""
+        return self.trips if self.start == const(0) and self.by == 1 else None
+
+    @property
+    def trips(self) -> int | None:
+        """Return the most iterations; None for a loop without an end of its own."""
+        return ceil(max(0, min((s - self.start).high for s in self.stops)) / self.by) if self.stops else None
 
 
 class LeaveUnless(Struct, frozen=True):
@@ -328,7 +338,7 @@ class Sums(Struct, frozen=True):
 
 
 Statement = (
-    Define | Allocate | Assign | Choice | Scope | Serial | Repeat | LeaveUnless | Barrier | Rows | Pass | Apply
+    Define | Allocate | Assign | Choice | Scope | For | LeaveUnless | Barrier | Rows | Pass | Apply
     | ScanPass | Swap | Add | Items | Sums
 )  # fmt: skip
 

@@ -173,16 +173,12 @@ class _Counter:
 
     def _loop(self, s: st.Statement, at: Around) -> None:
         match s:
-            case st.Serial(variable, start, stops, by, body):
-                self._values.counters.add(variable)
-                trips = ceil(max(0, min((stop - start).high for stop in stops)) / by)
-                self._statements(body, at.often(trips))
-            case st.Repeat(variable, trips, body, unroll):
-                self._values.counters.add(variable)
-                inside = replace(at.often(UNKNOWN_TRIPS if trips is None else trips), in_loop=True)
-                self._values.work[TURN] += self._groups * self._each * inside.repeated / unroll
-                outer, self._points = self._points, with_index(self._points, variable, trips)
-                self._statements(body, inside)
+            case st.For():
+                self._values.counters.add(s.variable)
+                inside = replace(at.often(UNKNOWN_TRIPS if s.trips is None else s.trips), in_loop=True)
+                self._values.work[TURN] += self._groups * self._each * inside.repeated / s.unroll
+                outer, self._points = self._points, with_index(self._points, s.variable, s.extent)
+                self._statements(s.body, inside)
                 self._points = outer
             case st.Rows(body):
                 self._values.work[TURN] += self._groups * self._each * at.repeated * (self._vectors or not at.in_loop)

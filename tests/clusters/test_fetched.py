@@ -268,7 +268,7 @@ FAULTS: dict[str, tuple[Callable[[st.Pass], st.Statement], str]] = {
         lambda s: st.Choice((st.Case((), (s,)),)),
         "not all threads come to this pass",
     ),
-    "a loop whose end threads may find apart": (lambda s: st.Repeat("again", None, (s,)), "not all threads come"),
+    "a loop whose end threads may find apart": (lambda s: st.For.times("again", None, (s,)), "not all threads come"),
     "a row that begins between two multiples of 16 bytes": (
         lambda s: moved(s, value=lambda e: replace(e, at=e.at * 1 + 1)),
         "at no multiple of 16 bytes",

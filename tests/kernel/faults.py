@@ -226,8 +226,8 @@ def of_whole_pass(s: st.Define) -> st.Define:
     return replace(s, value=replace(s.value, at=at))
 
 
-def shorter_loop(s: st.Serial) -> st.Serial:
-    return replace(s, stops=tuple(stop - 1 for stop in s.stops))
+def given_trips(more: int) -> Change:
+    return lambda s: replace(s, stops=tuple(stop + more for stop in s.stops))
 
 
 AXES: dict[str, Planted] = {
@@ -237,7 +237,7 @@ AXES: dict[str, Planted] = {
     "a scan the other way": Planted("scan", _by(is_a(st.ScanPass), given(backward=True))),
     "a scan of fewer places": Planted("scan", _by(is_a(st.ScanPass), resized("place", -1))),
     "a reduction of one place fewer": Planted("standardised", _by(is_a(st.Pass), resized("place", -1))),
-    "an inner reduction of one element fewer": Planted("inner reduction", _by(is_a(st.Serial), shorter_loop)),
+    "an inner reduction of one element fewer": Planted("inner reduction", _by(is_a(st.For), given_trips(-1))),
     "a reduction in memory order of one element fewer": Planted(
         "in memory order", _by(is_a(st.Pass), resized("place", -1)), "cpu"
     ),
@@ -256,7 +256,7 @@ PLANTED: dict[str, Planted] = {
     "a condition too wide": Planted("padded", _by(is_a(st.Case), wider_tests)),
     "a condition left out": Planted("padded", _by(is_a(st.Choice), unconditional)),
     "an array smaller than the pass": Planted("sort", _by(is_a(st.Allocate, space=Space.SHARED), grown("size", -1))),
-    "a loop one step too long": Planted("discounted_rewards", _by(is_a(st.Repeat), grown("trips", 1))),
+    "a loop one step too long": Planted("discounted_rewards", _by(is_a(st.For), given_trips(1))),
     "a product one step too long": Planted("lstm", _by(is_a(st.Steps), resized("term", 1))),
     "one item too many": Planted("lstm", _by(is_a(st.Items), resized("lane", 1))),
     "a smaller buffer than the part's": Planted("gathered", _by(is_a(model.Call), backward("arguments"))),
@@ -290,7 +290,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "what all rows have, by each row": Planted("lotka_volterra", _by(stores, given(who=Who.FIRST_ROW))),
     "too few blocks for the rows": Planted("gathered", _by(is_a(model.Call), fewer_blocks)),
-    "a loop one step too short": Planted("discounted_rewards", _by(is_a(st.Repeat), grown("trips", -1))),
+    "a loop one step too short": Planted("discounted_rewards", _by(is_a(st.For), given_trips(-1))),
     "an input written": Planted("standardised", _by(stores, with_target(array="x_1"))),
     "a value of another type": Planted("standardised", _by(loads, typed("s32"))),
     "an operand of another type": Planted("standardised", _by(computes("multiply"), other_operand)),

@@ -62,7 +62,7 @@ def test_no_function_of_a_loop_over_rows_waits_for_another(name: str) -> None:
     printed = for_target(scheduled, written)
     assert parse(text(printed)) == printed
     assert not list(verify(printed))
-    (loop,) = (s for s in printed.parts[0].body if isinstance(s, st.Repeat))
+    (loop,) = (s for s in printed.parts[0].body if isinstance(s, st.For))
     assert sum(isinstance(n, st.Rows) for n in nodes(loop)) == CASES[name][1]
     rng = np.random.default_rng(1)
     args = [rng.standard_normal(b.dims).astype(np.float32) for b in written.inputs]

@@ -121,8 +121,8 @@ class BarrierCheck:
                 self._swap(name)
             case st.Apply():
                 self._intrinsic(s)
-            case st.Repeat() | st.Serial():
-                inner = uniform and (isinstance(s, st.Serial) or s.trips is not None or self._is_left_together(s))
+            case st.For():
+                inner = uniform and (bool(s.stops) or self._is_left_together(s))
                 self._repeated(s, inner)
             case _:
                 self._others(s, uniform and isinstance(s, st.Scope))
@@ -139,7 +139,7 @@ class BarrierCheck:
             if row.use(k) is not Use.WRITES:
                 self._reads(name, key, s, own=True)
 
-    def _repeated(self, s: st.Repeat | st.Serial, uniform: bool) -> None:
+    def _repeated(self, s: st.For, uniform: bool) -> None:
         """Check a loop's body twice, unless it was entered before in the same state: then what follows is known.
 
         Loops in loops are gone through as often as there are states in which they begin, not twice as often as the loop
@@ -161,7 +161,7 @@ class BarrierCheck:
         written, read = ({name: frozenset(keys) for name, keys in held.items()} for held in (self._written, self._read))
         return written, read, frozenset(self._arrays)
 
-    def _is_left_together(self, s: st.Repeat) -> bool:
+    def _is_left_together(self, s: st.For) -> bool:
         """Return whether a loop without a trip count is left only by a test of one shared element, first in an
         iteration: all threads read it behind a barrier, which other checks see to.
         """

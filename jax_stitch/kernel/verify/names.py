@@ -85,7 +85,7 @@ class NameCheck:
 
     def _inside(self, s: Any) -> Iterator[Finding]:
         """Check what is inside a statement: the names that it declares end with it."""
-        bound = bound_by(s).keys() | ({s.variable} if isinstance(s, st.Repeat) else set())
+        bound = bound_by(s).keys() | ({s.variable} if isinstance(s, st.For) else set())
         added = bound - self._variables
         self._variables |= added
         outer, held = dict(self._declared), set(self._with_value)

@@ -124,7 +124,7 @@ def counts_of(node: Any) -> dict[str, int]:
 def inner_ranges(s: Any, ranges: Mapping[str, int]) -> dict[str, int]:
     """Return how many values each variable has inside a statement, by those around it."""
     inner = {**ranges, **counts_of(s)}
-    if isinstance(s, st.Repeat) and s.trips is None:
+    if isinstance(s, st.For) and not s.stops:
         inner[s.variable] = 1 << 62
     if isinstance(s, st.Choice):
         inner[_CHOICE] = 2
