@@ -36,7 +36,7 @@ from jax_stitch.pipeline import stitch_capture
 from jax_stitch.util.formatting import format_seconds, text_table
 
 FACTOR = 2.0
-"""How far a prediction may be off before the program is marked."""
+"""The factor by which a prediction may be off before the program is marked."""
 LEAST_SECONDS = 1e-5
 """Programs whose loops take less are left out: the time of the call covers them."""
 

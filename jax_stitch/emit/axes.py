@@ -1,4 +1,4 @@
-"""Whether a kernel's straight code reads what HLO says, and reduces, scans and sorts along the axis that it names.
+"""Checks that a kernel's straight code reads what HLO says, and reduces, scans and sorts along the axis that it names.
 
 The elements that a row pass reads are followed through the graph once more, and compared with the loads in the kernel
 language; the lengths of its passes are compared with those of HLO's dimensions.
@@ -30,7 +30,7 @@ LOOPS = frozenset({ROW, BATCH, PLACE, RUN, TERM})
 """Variables that mean the same in the kernel and in HLO's terms; others stand for data."""
 
 Load = tuple[int, str]
-"""What is read: a node, and the position of an element in it."""
+"""An element that is read: a node, and the position in it."""
 
 
 def axis_findings(kernel: ScheduledKernel, made: model.Kernel) -> Iterator[Finding]:

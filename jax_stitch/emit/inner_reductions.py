@@ -70,7 +70,7 @@ def inner_reduction(emitter: PartEmitter, row_pass: InnerReducePass) -> Braces:
 
 
 class _Lanes(Struct, frozen=True):
-    """What lanes have of a reduction: the whole of what each takes, and where there are blocks the block at hand."""
+    """A reduction's sums of lanes: the whole of what each takes, and where there are blocks the block at hand."""
 
     reducer: Reducer
     whole: Ref

@@ -319,4 +319,4 @@ def may_share_rows(graph: Graph, pattern: Pattern) -> bool:
 
 
 MOST_NUMBER_BYTES = 16
-"""Of what is one number, or a few that belong together."""
+"""The bytes of one number, or of a few that belong together."""

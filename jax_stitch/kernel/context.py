@@ -1,4 +1,4 @@
-"""What names mean as one goes through a kernel: the types of what is declared, and the ranges of loops' variables."""
+"""The meaning of names as one goes through a kernel: types of declarations, and ranges of loops' variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Range = tuple[int, int]
 
 
 class Context(Struct):
-    """What is known so far. Names that end stay known: nothing refers to them."""
+    """The names known so far. Those that end stay known: nothing refers to them."""
 
     types: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)

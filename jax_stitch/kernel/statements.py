@@ -78,7 +78,7 @@ class Assign(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """What is done where all the tests hold."""
+    """The statements to execute where all the tests hold."""
 
     tests: Tests
     body: Body
@@ -148,7 +148,7 @@ class Rows(Struct, frozen=True):
 
 
 class Stretch(Struct, frozen=True):
-    """What is done at the places of a run from ``low`` on, below ``high``."""
+    """The statements to execute at the places of a run from ``low`` on, below ``high``."""
 
     low: int
     high: int
@@ -170,7 +170,7 @@ class JoinStep(Struct, frozen=True):
 
 
 class Joins(Struct, frozen=True):
-    """What each thread does after each ``block`` of its places or steps (the first), after ``block`` of those ..."""
+    """The statements of each thread after ``block`` of its places or steps (the first), after ``block`` of those ..."""
 
     block: int
     steps: tuple[JoinStep, ...]

@@ -1,4 +1,4 @@
-"""How long the steps of a loop wait for each other: the operations that one step's values go through to the next's.
+"""The latency of a loop's iteration: of the operations that one step's values go through to the next's.
 
 A processor finishes one operation before it begins another that needs it, however many it could begin at a time.
 """
@@ -16,7 +16,7 @@ FLOAT_CLOCKS, INTEGER_CLOCKS, MULTIPLY_CLOCKS, LOAD_CLOCKS, DIVISION_CLOCKS = 3.
 multiplying it; a load waits for its index."""
 
 FUSED_CLOCKS = 1.0
-"""How much longer a sum takes with a product in it."""
+"""The further latency of a sum with a product in it."""
 
 SINGLE_FUNCTION_CLOCKS = 60.0
 """The same of a function of one float in our kernels. Measured: ``exp`` 35, ``log``, ``sin`` and ``tanh`` 60 to 65."""

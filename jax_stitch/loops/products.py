@@ -29,7 +29,7 @@ from jax_stitch.loops.team_cost import team_seconds
 from jax_stitch.loops.xla_cost import sum_seconds
 
 MOVES = frozenset({"reshape", "transpose"})
-"""What may stand between what a loop stacks and its sum."""
+"""The operations that may stand between what a loop stacks and its sum."""
 
 SHORTEST_PART = 16
 """Steps of a part of a sum, at least."""
@@ -41,7 +41,7 @@ PRODUCT_GAIN = 1.2
 """By what factor a product on a CPU has to be estimated faster than XLA's."""
 
 TILES_PER_CORE = 2
-"""Of a CPU: one of the cores may come late."""
+"""The same on a CPU, one of whose cores may come late."""
 
 
 def sums_of(graph: Graph, loops: Sequence[Pattern], device: Device) -> list[Pattern]:

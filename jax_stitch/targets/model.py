@@ -1,4 +1,4 @@
-"""What the stages know of a kind of device, whatever its size."""
+"""The facts about a kind of device, whatever its size, that the stages go by."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Kind = Literal["cuda", "cpu"]
 
 
 class Target(Struct, frozen=True):
-    """How kernels run on a kind of device, what XLA does there, and what both cost.
+    """A kind of device: how kernels run there, what XLA does, and the cost of both.
 
     Properties are named for what differs, so that a decision says why it differs.
     """
@@ -53,15 +53,15 @@ class Target(Struct, frozen=True):
     """Operands and results of the largest fusion that XLA makes."""
 
     launch_seconds: float
-    """What one more kernel costs where the next one waits for it."""
+    """The cost of one more kernel where the next one waits for it."""
     phase_seconds: float
-    """What one more phase of a kernel costs: all its blocks wait for each other."""
+    """The cost of one more phase of a kernel: all its blocks wait for each other."""
     kernel_seconds: float
-    """What each of XLA's kernels in the body of a loop takes at least: a launch; on a CPU a call."""
+    """The least time of each of XLA's kernels in the body of a loop: a launch; on a CPU a call."""
     product_step_seconds: tuple[float, float]
-    """What XLA takes besides in a step of a loop that has matrix products: for each of these, and for each kernel."""
+    """XLA's further time in a step of a loop that has matrix products: for each of these, and for each kernel."""
     product_call_seconds: float
-    """What XLA takes besides for each of the products of a batch, where it calls a library for them one by one."""
+    """XLA's further time for each of the products of a batch, where it calls a library for them one by one."""
     product_share: float
     """The share of its f32 operations per second that a device reaches in XLA's matrix products in loops."""
     new_pages: tuple[int, float]
@@ -69,7 +69,7 @@ class Target(Struct, frozen=True):
     each byte of it than ours, which ask the system for huge pages.
     """
     scatter_seconds: float
-    """What XLA takes for each element of the updates of a scatter."""
+    """XLA's time for each element of the updates of a scatter."""
     step_clocks: float
     """Lanes' clocks of one multiplication and addition of a product that is written out: it loads two operands."""
     barrier_clocks: float
@@ -82,7 +82,7 @@ class Target(Struct, frozen=True):
     load_bytes: float
     """Bytes that could be moved in the time in which one element is loaded once more, from the nearest cache."""
     most_copies: tuple[int, int]
-    """How often a kernel may compute each element of a light and a heavy operation: windows read their neighbours'."""
+    """The most computations of each element of a light and a heavy operation in a kernel: windows read neighbours'."""
     row_statements: int
     """The most statements that a row of a loop is written out in: compilers take longer than linearly for them."""
     elements_in_turn: int

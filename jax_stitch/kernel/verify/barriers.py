@@ -30,7 +30,7 @@ Key = tuple[Any, ...] | None
 """Which thread an access is of: accesses with equal keys are of the same thread, None may be of any."""
 
 _State = tuple[dict[str, frozenset[Key]], dict[str, frozenset[Key]], frozenset[str]]
-"""What has been written since the last barrier, what read, and the arrays that there are."""
+"""The arrays written and read since the last barrier, and those that there are."""
 
 OWN: Key = ("own place",)
 
@@ -77,13 +77,13 @@ class BarrierCheck:
         self._shared: dict[str, st.Allocate] = {}
         self._inputs = {p.name for p in part.parameters if not (p.written or p.scratch or p.crossing)}
         self._written: dict[str, set[Key]] = {}
-        """What has been written since the last barrier, and by whom."""
+        """The arrays written since the last barrier, and by whom."""
         self._read: dict[str, set[Key]] = {}
         self._items: tuple[Any, ...] = ()
-        """How the places that the statements are at are shared out over threads."""
+        """The way in which the places of the statements at hand are shared out over threads."""
         self._found: dict[str, Finding] = {}
         self._seen: dict[Any, list[tuple[_State, _State]]] = {}
-        """What there was before a loop's body, and behind it, by the loop."""
+        """The states before a loop's body and behind it, by the loop."""
 
     def findings(self) -> Iterator[Finding]:
         sequence = 1 if isinstance(self._part.shape, TeamShape) else self._part.shape.sequence
