@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from jax_stitch.analysis.maps import gather_shape, value_of
+from jax_stitch.analysis.maps import Index, gather_shape, value_of
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 from jax_stitch.indices import Expr, const, var
+from jax_stitch.indices.variables import row_index
 
 
 class Factor(NamedTuple):
@@ -367,3 +368,9 @@ def _gather_pairs(graph: Graph, node: Node) -> _GatherPairs:
         if operand.dims[d] == indices.dims[batch_of_indices[k]]:
             pairs.append((d, shape.batch_dims[k]))
     return _GatherPairs(tuple(pairs), tuple(zip(batch_of_indices, shape.batch_dims, strict=True)))
+
+
+def elements_of(binding: Binding, rows: int) -> tuple[Index, ...]:
+    """Return the index of each of a value's places in a row."""
+    row = row_index(rows)
+    return tuple(index_of(binding, row, const(p)) for p in range(prod(inner_sizes(binding))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from jax_stitch.analysis.binding import elements_of
 from jax_stitch.emit.lines import described, tables
 from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
 from jax_stitch.emit.names import Names
@@ -15,7 +16,6 @@ from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Literal, Ref
 from jax_stitch.kernel.threads import Space, Who
-from jax_stitch.loops.nest_walk import elements_of
 from jax_stitch.schedule.model import Part
 from jax_stitch.util.values import replace
 

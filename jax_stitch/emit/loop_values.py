@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from math import prod
 
 from jax_stitch.analysis.binding import inner_sizes, is_uniform, position_in
+from jax_stitch.analysis.contraction import contracted, initials, is_contraction, written_out
 from jax_stitch.analysis.maps import STEP, Index, Read
 from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Known, Scope
 from jax_stitch.emit.names import Names
@@ -18,13 +19,10 @@ from jax_stitch.emit.rows import Item, Loop, StraightCode
 from jax_stitch.graph.model import Node
 from jax_stitch.indices import Expr, linearize
 from jax_stitch.indices.variables import BATCH, ROW
-from jax_stitch.ir.nest import Nest, Stacked
+from jax_stitch.ir.nest import RESULT, Nest, Stacked, slice_index
 from jax_stitch.kernel.expressions import Counter, Field, Pick, Products, Ref
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.statements import Define, LeaveUnless, Statement
-from jax_stitch.loops.contraction import contracted, initials, is_contraction
-from jax_stitch.loops.nest import RESULT
-from jax_stitch.loops.nest_walk import slice_index, written_out
 from jax_stitch.schedule.model import Part
 
 ROWS = 1

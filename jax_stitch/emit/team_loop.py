@@ -8,8 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from math import ceil, prod
 
 from jax_stitch.analysis.binding import inner, inner_sizes, is_uniform, position_in
+from jax_stitch.analysis.contraction import contraction, one_literal, step_of
 from jax_stitch.analysis.maps import STEP, Index, updated_place
 from jax_stitch.analysis.terms import step_count, terms_of
+from jax_stitch.analysis.windows import window_index, window_starts
 from jax_stitch.emit.blocked_steps import PRODUCT_BLOCK, BlockedSteps
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, Scope
 from jax_stitch.emit.lines import tables
@@ -20,18 +22,15 @@ from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indices import Expr, const, linearize, var
 from jax_stitch.indices.variables import PLACE, ROW, TERM
+from jax_stitch.ir.chunks import chunk_width
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.sweeps import Sweep, Target, Write, binding_of, index_at, results_in, step_groups
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import How, Reach, Space, Who
-from jax_stitch.loops.chunks import chunk_width
-from jax_stitch.loops.scatter import window_index, window_starts
-from jax_stitch.loops.sharing import step_groups
-from jax_stitch.loops.sweeps import Sweep, Target, Write, binding_of, index_at, results_in
-from jax_stitch.loops.team import contraction, one_literal, step_of
 from jax_stitch.schedule.model import Part, Storage, StorageKind
 from jax_stitch.schedule.team import Team
 from jax_stitch.util.values import replace

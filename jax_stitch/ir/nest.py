@@ -10,6 +10,7 @@ from msgspec import Struct
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph
+from jax_stitch.indices import Expr, const
 
 UNKNOWN_TRIPS = 64
 """Iterations that estimates count for a loop of unknown length."""
@@ -115,3 +116,20 @@ class Nest:
             around = counts[nested.parent] if nested.parent is not None else 1
             counts[nested.number] = around * (UNKNOWN_TRIPS if nested.trips is None else nested.trips)
         return sum(counts.values())
+
+
+RESULT = "loop-result"
+"""What a loop leaves: the last value carried, or the whole array of which every iteration wrote a slice."""
+
+
+def slice_index(stack: Stacked, index: Index) -> Index | None:
+    """Return where in this iteration's slice an element of a stacked array is, if it is in it."""
+    inside: list[Expr] = []
+    for start, i in zip(stack.starts, index, strict=True):
+        if start.is_const:
+            inside.append(i - start)
+        elif i == start:
+            inside.append(const(0))
+        else:
+            return None
+    return tuple(inside)

@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
+from jax_stitch.ir.sweeps import Sharing, Sweep
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel.product_blocks import LEAST_LANES, LEAST_STEPS, TYPES
-from jax_stitch.loops.sweeps import Sharing, Sweep, reduce_terms
+from jax_stitch.loops.sweeps import reduce_terms
 from jax_stitch.loops.team import reach
 
 MOST_SUMS = 2048

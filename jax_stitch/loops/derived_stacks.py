@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
+from jax_stitch.analysis.contraction import one_literal
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.builder import Builder, copied
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.loops.carried import bare, roles_of
 from jax_stitch.loops.sink import is_read_in_slices
-from jax_stitch.loops.team import one_literal
 from jax_stitch.operations import ELEMENTWISE, HEAVY
 from jax_stitch.util.values import replace
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil, inf, prod
 
 from jax_stitch.devices import Device
+from jax_stitch.ir.sweeps import Sweep
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.results import reads_across
-from jax_stitch.loops.sweeps import Sweep
 from jax_stitch.util.values import replace
 
 MEETING_CLOCKS = 800.0

@@ -18,15 +18,12 @@ from jax_stitch.analysis.maps import STEP
 from jax_stitch.graph.builder import freeze, moved, node_key
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.indices.expr import Div, Expr, Var, Within, const, var, within
-from jax_stitch.ir.nest import Carried, NestedLoop, Stacked
+from jax_stitch.ir.nest import RESULT, Carried, NestedLoop, Stacked
 from jax_stitch.loops.carried import roles_of
 from jax_stitch.util.values import replace
 
 CARRY = "loop-carry"
 """A carried value at the start of an iteration."""
-
-RESULT = "loop-result"
-"""What a loop leaves: the last value carried, or the whole array of which every iteration wrote a slice."""
 
 
 class NotStitched(Exception):

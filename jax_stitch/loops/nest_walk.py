@@ -13,7 +13,6 @@ from jax_stitch.analysis.accesses import (
     COMPUTED,
     LOADED,
     Access,
-    Accesses,
     Element,
     View,
     accesses,
@@ -22,20 +21,21 @@ from jax_stitch.analysis.accesses import (
 from jax_stitch.analysis.binding import (
     Binding,
     covers,
+    elements_of,
     index_of,
     inner,
     inner_sizes,
     is_uniform,
     position_in,
 )
+from jax_stitch.analysis.contraction import is_contraction, written_out
 from jax_stitch.analysis.maps import STEP, Index
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Node
-from jax_stitch.indices import Expr, const, var
+from jax_stitch.indices import var
 from jax_stitch.indices.variables import row_index
-from jax_stitch.ir.nest import After, During, NestedLoop, Output, Stacked
-from jax_stitch.loops.contraction import contracted, initials, is_contraction
-from jax_stitch.loops.nest import RESULT, NotStitched, Opened
+from jax_stitch.ir.nest import RESULT, After, During, NestedLoop, Output, slice_index
+from jax_stitch.loops.nest import NotStitched, Opened
 from jax_stitch.loops.nest_splits import whole_binding
 from jax_stitch.operations import HEAVY
 
@@ -51,12 +51,6 @@ class Needs(Struct, frozen=True):
 
     results: set[int]
     slices: set[int]
-
-
-def elements_of(binding: Binding, rows: int) -> tuple[Index, ...]:
-    """Return the index of each of a value's places in a row."""
-    row = row_index(rows)
-    return tuple(index_of(binding, row, const(p)) for p in range(prod(inner_sizes(binding))))
 
 
 class Walker:
@@ -302,25 +296,6 @@ class _Iteration(View):
         return (Access((stack.update, inside), True),)
 
 
-def written_out(of: Accesses, element: Element) -> Sequence[Access]:
-    """Return what an element reads if reductions and products are written out term by term."""
-    known = of.written_out.get(element)
-    if known is None:
-        known = of.written_out[element] = _written_out(of, element)
-    return known
-
-
-def _written_out(of: Accesses, element: Element) -> tuple[Access, ...]:
-    i, index = element
-    node = of.graph[i]
-    if node.op == "get-tuple-element":
-        return (Access((node.operands[0], index), True),)
-    if is_contraction(of.graph, node):
-        terms = (e for step in contracted(of.graph, node, index) for e in step)
-        return tuple(Access(e, True) for e in (*terms, *((o, ()) for o in initials(node))))
-    return of.operands(element)
-
-
 def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:
     """Return the strides at which a digit of ``trips`` values can stand in a place counted over ``sizes``."""
     stride = prod(sizes)
@@ -330,16 +305,3 @@ def _strides(sizes: Sequence[int], trips: int) -> Iterator[int]:
         if size % trips == 0:
             strides += [stride * (size // trips), stride]
     return iter(dict.fromkeys(strides or [1] * (trips == 1)))  # one place, of an array of one element
-
-
-def slice_index(stack: Stacked, index: Index) -> Index | None:
-    """Return where in this iteration's slice an element of a stacked array is, if it is in it."""
-    inside: list[Expr] = []
-    for start, i in zip(stack.starts, index, strict=True):
-        if start.is_const:
-            inside.append(i - start)
-        elif i == start:
-            inside.append(const(0))
-        else:
-            return None
-    return tuple(inside)

@@ -6,9 +6,9 @@ from collections import Counter
 from functools import lru_cache
 from math import prod
 
+from jax_stitch.ir.chunks import FULL
+from jax_stitch.ir.sweeps import Sweep
 from jax_stitch.loops.blocks import StepRead
-from jax_stitch.loops.chunks import FULL
-from jax_stitch.loops.sweeps import Sweep
 
 
 def _tiles(access: StepRead, sweep: Sweep) -> int:

@@ -11,14 +11,15 @@ from math import prod
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.binding import position_in
+from jax_stitch.analysis.contraction import contraction
 from jax_stitch.analysis.maps import Index
 from jax_stitch.indices import linearize, var
 from jax_stitch.indices.expr import Expr, Var
 from jax_stitch.indices.variables import row_index
+from jax_stitch.ir.sweeps import Sweep, Target, Write, index_at
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel.square_loads import LEAST_ACROSS
-from jax_stitch.loops.sweeps import Sweep, Target, Write, index_at
-from jax_stitch.loops.team import contraction, reach
+from jax_stitch.loops.team import reach
 
 APART_CLOCKS = 1.1
 """Of an element that is read or written by itself. Measured."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices import Expr, const
 
 ADDED = frozenset({"f32", "f64", "s32", "u32"})
 """Element types of arrays to one element of which several threads can add."""
@@ -24,16 +22,3 @@ def scatter_reason(body: Graph, node: Node) -> str | None:
     plain = plain and not a.get("inserted_window_dims") and not a.get("input_batching_dims")
     plain = plain and a["index_vector_dim"] == 1 and len(indices) == 2 and len(updates) == 1 + len(node.type.dims)
     return None if plain else "a scatter of another form than XLA's"
-
-
-def window_starts(node: Node, update: Index) -> dict[int, tuple[int, Index]]:
-    """Return, for each dimension of the result where it is data, the element that says where an update's window
-    starts.
-    """
-    picked = node.attributes["scatter_dims_to_operand_dims"]
-    return {d: (node.operands[1], (update[0], const(k))) for k, d in enumerate(picked)}
-
-
-def window_index(update: Index) -> tuple[Expr, ...]:
-    """Return the index of an element of an update in its window."""
-    return update[1:]

@@ -9,6 +9,7 @@ from math import ceil, prod
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.binding import inner_sizes, position_in
+from jax_stitch.analysis.contraction import contraction, step_of
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.terms import step_count, terms_of
@@ -17,23 +18,16 @@ from jax_stitch.graph.model import Node
 from jax_stitch.indices import linearize, var
 from jax_stitch.indices.expr import Expr
 from jax_stitch.indices.variables import PLACE, row_index
+from jax_stitch.ir.chunks import chunk_of
+from jax_stitch.ir.sweeps import BarrierGroup, Sharing, Sweep, Target, binding_of, index_at, step_groups
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.blocks import StepRead, block_clocks, block_sharings, is_plain
-from jax_stitch.loops.chunks import chunk_of
 from jax_stitch.loops.helped import divided, divided_clocks
 from jax_stitch.loops.read_cost import vector_loads, warp_clocks
 from jax_stitch.loops.results import apart_clocks
 from jax_stitch.loops.sweep_planner import barrier_groups
-from jax_stitch.loops.sweeps import (
-    BarrierGroup,
-    Sharing,
-    Sweep,
-    Target,
-    binding_of,
-    index_at,
-    reduce_terms,
-)
-from jax_stitch.loops.team import contraction, reach, step_of
+from jax_stitch.loops.sweeps import reduce_terms
+from jax_stitch.loops.team import reach
 from jax_stitch.loops.weights import EXTREMUM_CLOCKS, is_extremum, own_weight, plain_weight, total
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
@@ -341,20 +335,3 @@ def combiner_weight(reduction: Node) -> float:
         return 1.0
     singly = ONE_OF_SEVERAL if len(reduction.operands) > 2 else 1.0
     return singly * max(1.0, total(own_weight, (n for n in combiner.nodes if n.op in ELEMENTWISE))[0])
-
-
-def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:
-    """Return the reductions of a sweep in groups that go through their steps together: all of equal step count; on a
-    CPU, where a group is fast if it needs few registers, only those that share an operand.
-    """
-    groups: list[list[int]] = []
-    for r in sweep.reduces:
-        own = set(loop.body[r].operands)
-        for others in groups:
-            same = step_count(loop.body, others[0]) == step_count(loop.body, r)
-            if same and (threads > 1 or any(own & set(loop.body[o].operands[:2]) for o in others)):
-                others.append(r)
-                break
-        else:
-            groups.append([r])
-    return groups

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from jax_stitch.analysis.binding import inner
+from jax_stitch.analysis.contraction import PRODUCTS
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
@@ -19,7 +20,6 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indices import const
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
-from jax_stitch.loops.contraction import PRODUCTS
 from jax_stitch.loops.team import NotForTeams, check, intermediates_of
 from jax_stitch.util.values import replace
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from jax_stitch.analysis.binding import inner, inner_sizes
+from jax_stitch.analysis.contraction import contraction, step_of
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.terms import terms_of
 from jax_stitch.indices import const
+from jax_stitch.ir.sweeps import BarrierGroup, Sweep, Target, Write, elements_at, results_in
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
 from jax_stitch.loops.placed_rows import in_turn
-from jax_stitch.loops.sweeps import (
-    BarrierGroup,
-    Sweep,
-    Target,
-    Write,
-    added_reads,
-    placed_reads,
-    results_in,
-    sweep_reads,
-)
-from jax_stitch.loops.team import contraction, elements_at, inner_reads, reach, step_of
+from jax_stitch.loops.sweeps import added_reads, placed_reads, sweep_reads
+from jax_stitch.loops.team import inner_reads, reach
 from jax_stitch.util.values import replace
 
 _FREE = {Target.INTERMEDIATE, Target.STACKED}

@@ -2,132 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from enum import Enum
-from itertools import product
-from math import prod
+from collections.abc import Collection, Iterable
 
-from msgspec import Struct
-
-from jax_stitch.analysis.binding import Binding, index_of, inner_sizes
+from jax_stitch.analysis.binding import inner_sizes
+from jax_stitch.analysis.contraction import contraction, step_of
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.terms import terms_of
-from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.indices import Expr, const, delinearize, linearize, var
-from jax_stitch.indices.variables import PLACE, RUN, row_index
+from jax_stitch.analysis.windows import window_starts
+from jax_stitch.indices import var
+from jax_stitch.ir.sweeps import BarrierGroup, Sweep, Target, Write, binding_of, elements_at
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.scatter import window_starts
-from jax_stitch.loops.team import contraction, elements_at, inner_reads, reach, step_of
-
-
-class Target(Enum):
-    """Where a sweep writes a value."""
-
-    INTERMEDIATE = "what the team caches during an iteration"
-    CARRIED = "the value of the next iteration"
-    STACKED = "this iteration's slice of an output"
-    ADDED = "added to what the team caches, at places that are data"
-    PLACED = "written over elements of a carried array, at places that may be data"
-
+from jax_stitch.loops.team import inner_reads, reach
 
 _CACHED = Target.INTERMEDIATE, Target.ADDED
-
-
-class Write(Struct, frozen=True):
-    """A value that a sweep computes at each place of its domain, and where to.
-
-    ``slot`` is the cached node, or the number of the carried or stacked value; of a piece of it ``shift`` is where that
-    starts, and ``strides`` how far apart its elements lie, where they are no neighbours. To some pieces zero is
-    ``added``, which makes one of a zero below zero.
-    """
-
-    node: int
-    binding: Binding
-    target: Target
-    slot: int
-    shift: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    added: bool = False
-
-    def whole_index(self, index: Index) -> Index:
-        """Return the index that an element of a piece has in the whole."""
-        if not self.shift:
-            return index
-        strides = self.strides or (1,) * len(index)
-        return tuple(i * step + start for i, step, start in zip(index, strides, self.shift, strict=True))
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return inner_sizes(self.binding)
-
-
-class Sharing(Struct, frozen=True):
-    """How the places of a sweep are shared out: neighbouring threads along the factor ``lane`` of the domain, ``tile``
-    places of the factor ``tiled`` and ``wide`` of the factor ``lane`` by one thread, and ``split`` threads to each
-    reduction. A product in blocks (``blocks``) says how many neighbouring places are a ``chunk``. On a CPU helpers may
-    do some of the ``pieces`` of a divided sweep.
-    """
-
-    lane: int = -1
-    tiled: int = -1
-    tile: int = 1
-    split: int = 1
-    wide: int = 1
-    chunk: int = 0
-    pieces: int = 1
-
-    @property
-    def sums(self) -> int:
-        """Return the places of one thread."""
-        return self.tile * self.wide
-
-
-class Sweep(Struct, frozen=True):
-    """One pass of the team over a domain of ``sizes`` places: its reductions and products (``reduces``), then what is
-    computed from them and from earlier sweeps' values at the same place.
-    """
-
-    sizes: tuple[int, ...]
-    reduces: tuple[int, ...]
-    writes: tuple[Write, ...]
-    sharing: Sharing = Sharing()
-    inner: int | None = None
-    """The loop in the body that this is, whole."""
-
-    @property
-    def adds(self) -> bool:
-        """Return whether several places may add to one."""
-        return any(w.target is Target.ADDED for w in self.writes)
-
-    @property
-    def lanes(self) -> int:
-        """Return the places that neighbouring threads have."""
-        return self.sizes[self.sharing.lane] // self.sharing.wide if self.sizes else 1
-
-    @property
-    def runs(self) -> int:
-        """Return how often ``lanes`` places are gone through."""
-        return prod(self.sizes) // self.lanes // self.sharing.sums
-
-    def places(self) -> list[Expr]:
-        """Return the places in the domain of run ``run`` and lane ``j``: those of the tile, by ``wide`` times."""
-        if not self.sizes:
-            return [const(0)]
-        lane, tiled, tile = self.sharing.lane % len(self.sizes), self.sharing.tiled, self.sharing.tile
-        others = [d for d in range(len(self.sizes)) if d != lane]
-        counts = [self.sizes[d] // (tile if d == tiled else 1) for d in others]
-        digits = dict(zip(others, delinearize(var(RUN, prod(counts)), counts), strict=True))
-        digits[lane] = var(PLACE, self.lanes)
-        points = []
-        for u, v in product(range(tile), range(self.sharing.wide)):
-            at = {d: digit * tile + u if d == tiled and tile > 1 else digit for d, digit in digits.items()}
-            at[lane] = digits[lane] + v * self.lanes
-            points.append(linearize([at[d] for d in range(len(self.sizes))], self.sizes))
-        return points
-
-
-BarrierGroup = tuple[Sweep, ...]
-"""Sweeps with no barrier between them."""
 
 
 def reads_by_group(loop: TeamLoop, groups: Iterable[BarrierGroup]) -> dict[int, list[tuple[int, Sweep, bool]]]:
@@ -195,22 +82,3 @@ def reduce_terms(loop: TeamLoop, reduce: int) -> list[tuple[int, Index]]:
     """Return the operand elements of a reduction or product at place ``j`` of its domain and step ``q``."""
     node = loop.body[reduce]
     return terms_of(loop.body, node, elements_at(loop, binding_of(loop, reduce)), step_of(loop.body, node))
-
-
-def binding_of(loop: TeamLoop, reduce: int) -> Binding:
-    """Return the binding of the results of a reduction or product."""
-    if reduce in loop.intermediates:
-        return loop.intermediates[reduce]
-    return next(loop.intermediates[u] for u in loop.body.users[reduce] if u in loop.intermediates)
-
-
-def results_in(body: Graph, reduce: int, intermediates: Mapping[int, Binding]) -> dict[int, int]:
-    """Return the intermediates that a reduction or product makes, by the number of its result."""
-    if isinstance(body[reduce].type, TensorType):
-        return {0: reduce}
-    return {body[u].attributes["index"]: u for u in body.users[reduce] if u in intermediates}
-
-
-def index_at(loop: TeamLoop, binding: Binding, place: Expr) -> Index:
-    """Return the index of a value's element at a place of its domain."""
-    return index_of(binding, row_index(loop.rows), place)

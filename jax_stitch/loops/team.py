@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, prod
 from types import MappingProxyType
 
-import numpy as np
-
 from jax_stitch.analysis import copies
 from jax_stitch.analysis.accesses import (
     CACHED,
@@ -28,19 +26,19 @@ from jax_stitch.analysis.accesses import (
     Walk,
     walk,
 )
-from jax_stitch.analysis.binding import Binding, covers, index_of, inner_sizes, is_uniform, position_in
-from jax_stitch.analysis.maps import STEP, Index
+from jax_stitch.analysis.binding import covers, inner_sizes, is_uniform, position_in
+from jax_stitch.analysis.contraction import contraction, initials, one_literal, reason_not_summed, step_of
+from jax_stitch.analysis.maps import STEP
 from jax_stitch.analysis.support import reason_unsupported
-from jax_stitch.analysis.terms import step_count, steps_of, terms_of
+from jax_stitch.analysis.terms import steps_of, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices import Expr, var
-from jax_stitch.indices.variables import PLACE, TERM, row_index
+from jax_stitch.indices.variables import row_index
 from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS
+from jax_stitch.ir.sweeps import elements_at
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
 from jax_stitch.loops.carried import roles_of
-from jax_stitch.loops.contraction import initials, reason_not_summed
 from jax_stitch.loops.kept_teams import Made, kept
 from jax_stitch.loops.late import late
 from jax_stitch.loops.placed_rows import placed_values, written_by
@@ -182,12 +180,6 @@ def inner_reads(loop: TeamLoop, body: Graph) -> set[int]:
     return starts | set(loop.arrays.values())
 
 
-def one_literal(graph: Graph, i: int) -> np.ndarray | None:
-    """Return the number that a value is everywhere, which is written out in the kernel's text."""
-    node = graph[graph[i].operands[0]] if graph[i].op == "broadcast" else graph[i]
-    return node.literal.reshape(()) if node.literal is not None and node.literal.size == 1 else None
-
-
 def intermediates_of(
     body: Graph, roots: Sequence[int], device: Device, inner: Mapping[int, TeamLoop]
 ) -> tuple[tuple[int, ...], frozenset[int]]:
@@ -280,11 +272,6 @@ def _is_read(body: Graph, i: int) -> bool:
     return body[i].op in ("parameter", "constant", "iota", STEP)
 
 
-def step_of(body: Graph, node: Node) -> Expr:
-    """Return the step that a team's text for a reduction or product counts."""
-    return var(TERM, step_count(body, node.id))
-
-
 class _Iteration(View):
     """What an iteration of a team computes of some elements, and what it finds ready."""
 
@@ -322,19 +309,6 @@ def reach(body: Graph, starts: Iterable[Element], cached: Collection[int], array
 def _reason(body: Graph, node: Node) -> str | None:
     """Return why a team computes no elements of a node; of what a step writes into a small array it computes all."""
     return None if node.op == "dynamic-update-slice" else reason_unsupported(body, node)
-
-
-def contraction(body: Graph, i: int) -> Node | None:
-    """Return the reduction or product whose result, or one of whose results, a value is."""
-    node = body[i]
-    if node.op == "get-tuple-element":
-        node = body[node.operands[0]]
-    return node if node.op in ("dot", "reduce") else None
-
-
-def elements_at(loop: TeamLoop, binding: Binding) -> Index:
-    """Return the index of a value's element at place ``j`` of its team's part."""
-    return index_of(binding, row_index(loop.rows), var(PLACE, prod(inner_sizes(binding))))
 
 
 def check(loop: TeamLoop) -> None:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Binding, covers, result_dims
+from jax_stitch.analysis.contraction import is_contraction
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.analysis.terms import step_count
@@ -23,7 +24,6 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indices.variables import ROW
 from jax_stitch.ir.nest import Nest, NestedLoop, Output
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.contraction import is_contraction
 from jax_stitch.loops.nest import NotStitched, Opened, open_loops
 from jax_stitch.loops.nest_splits import splits
 from jax_stitch.loops.nest_walk import Walker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from jax_stitch.loops.sweeps import Sweep
+from jax_stitch.ir.sweeps import Sweep
 
 FULL = 16
 """Lanes of a CPU's vector at most; each is loaded by itself where the operands are no neighbours."""
