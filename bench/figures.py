@@ -24,6 +24,7 @@ from bench.first_minute.command import FIRST_TIMES, mean_planning, mean_work, pl
 from bench.first_minute.growth import grown
 from bench.papers import FIGURES, MEAN_2021
 from bench.rows import Row
+from bench.small import predicted
 from bench.suites import SUITES
 from bench.tables import markdown
 from jax_stitch.util.formatting import format_seconds
@@ -338,6 +339,7 @@ def _autotune(file: File) -> str:
 LINES: Mapping[str, Callable[[File], str]] = {
     "small": _small,
     "inside": _inside,
+    "predicted": lambda file: predicted.sentence(file["rows"], _source("predicted", file["about"])),
     "threads": _threads,
     "evaluators_cpu": _evaluators,
     "cpu_overhead": _overhead,

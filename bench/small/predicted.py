@@ -11,7 +11,7 @@ import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -174,3 +174,20 @@ def table(rows: Sequence[Row]) -> str:
 
 def _own(row: Row) -> tuple[str, str, str]:
     return format_seconds(row.predicted or 0.0), format_seconds(row.measured or 0.0), f"{row.ratios[1]:.2f}"
+
+
+def sentence(rows: Sequence[Mapping[str, Any]], source: str) -> str:
+    """Return in words how far the predictions of a file of results are off, for the page of measurements."""
+    ratios = {row["program"]: _off(row) for row in rows}
+    off = sorted((name for name, ratio in ratios.items() if ratio > FACTOR), key=lambda name: -ratios[name])
+    return (
+        f"What the cost model says of {len(ratios)} small programs with loops beside what they take, one core: as XLA "
+        f"runs them and as planned, the worse of both is off by {statistics.median(ratios.values()):.2f} times in the "
+        f"median, by more than {FACTOR:g} in {len(off)} ({', '.join(off)}) (`python -m bench predicted`, {source})."
+    )
+
+
+def _off(row: Mapping[str, Any]) -> float:
+    """Return the factor by which the worse prediction of a program is off."""
+    pairs = [(row["xla_measured"], row["xla_predicted"]), (row["measured"], row["predicted"])]
+    return max(max(a / b, b / a) for a, b in pairs if a is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import asdict
 from pathlib import Path
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bench.small import answers, inside, programs
+from bench.small import answers, inside, predicted, programs
 from bench.small.command import compared, growth_table, keeps_bars
 from bench.small.scans import GROWTH
 
@@ -123,3 +124,17 @@ def test_growth_is_of_a_step_and_carry():
     assert [c[at] for c in columns] == ["20", "1,000", "1 us", "500 ns", "2.00", "1 s", "2 s"]
     assert columns[2][0] == "too long"
     assert len(columns[0]) == len(GROWTH)
+
+
+def test_predictions_that_are_off_are_named():
+    """Catches one side alone being judged, or only what is too slow."""
+    rows = [
+        predicted.Row("near", 1e-5, 1.5e-5, None, None),
+        predicted.Row("slower", 1e-5, 1e-5, 1e-5, 3e-5),
+        predicted.Row("faster", 5e-5, 1e-5, 1e-5, 1e-5),
+    ]
+    *_, slower, faster, said = predicted.table(rows).splitlines()
+    assert slower.startswith("slower") and faster.startswith("faster")
+    assert slower.endswith("OFF") and faster.endswith("OFF") and said.startswith("3 programs: 2 off by more than 2")
+    sentence = predicted.sentence([asdict(row) for row in rows], "a file")
+    assert "by more than 2 in 2 (faster, slower)" in sentence
