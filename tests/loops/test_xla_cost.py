@@ -14,20 +14,25 @@ from jax import lax
 import hlo_parser
 from jax_stitch import devices, graph
 from jax_stitch.capture import capture
-from jax_stitch.loops.xla_cost import step_seconds
+from jax_stitch.graph.builder import freeze
+from jax_stitch.graph.model import COPIED, ONE_KERNEL, Node
+from jax_stitch.loops.xla_cost import in_one_kernel_seconds, step_seconds
+from jax_stitch.util.values import replace
+
+DEVICE = devices.get("zen4")
 
 
-def loop_seconds(run: Callable[..., Any], *args: Any) -> float:
-    """Return the estimate of a step of a function's loop on a Zen 4."""
-    device = devices.get("zen4")
+def loop_of(run: Callable[..., Any], *args: Any) -> Node:
     with jax.enable_x64(True):
-        built = graph.build(hlo_parser.parse(capture(run, args, device).text))
+        built = graph.build(hlo_parser.parse(capture(run, args, DEVICE).text))
     (node,) = (n for n in built.nodes if n.op == "while")
-    return step_seconds(node, node.graphs["body"], device)
+    return node
 
 
 def seconds(step: Callable[[Any], Any], *dims: int, dtype: str = "float32") -> float:
-    return loop_seconds(lambda x: lax.fori_loop(0, 100, lambda _, c: step(c), x), np.ones(dims, dtype))
+    """Return the estimate of a step of a loop in one kernel, as jax 0.12 compiles it."""
+    node = loop_of(lambda x: lax.fori_loop(0, 100, lambda _, c: step(c), x), np.ones(dims, dtype))
+    return in_one_kernel_seconds(node.graphs["body"], DEVICE)
 
 
 def test_rows_that_are_cut_are_copied_one_by_one() -> None:
@@ -55,8 +60,10 @@ def test_copies_of_carried_arrays_count() -> None:
 
         return lax.fori_loop(0, 100, step, (buffer, x))
 
-    assert loop_seconds(run, np.ones((10_000, 8), np.float32), np.ones(8, np.float32)) > 5e-6
-    assert loop_seconds(run, np.ones((1_000, 8), np.float32), np.ones(8, np.float32)) < 3e-6
+    for rows, least, most in ((10_000, 5e-6, 5e-5), (1_000, 0.5e-6, 3e-6)):
+        node = loop_of(run, np.ones((rows, 8), np.float32), np.ones(8, np.float32))
+        copies = replace(node, attributes=freeze(dict(node.attributes) | {ONE_KERNEL: True, COPIED: 2 * 8 * rows}))
+        assert least < step_seconds(copies, node.graphs["body"], DEVICE) < most
 
 
 @pytest.mark.parametrize(
