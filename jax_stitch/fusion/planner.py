@@ -25,7 +25,7 @@ from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites import small_dots
 from jax_stitch.fusion.rewrites.small_windows import small_windows
-from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.model import ONE_KERNEL, Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
@@ -210,9 +210,13 @@ def _calls_left(plan: FusionPlan) -> list[Node]:
 
 
 def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
-    """Return whether each value of an iteration fits a core's cache: on a CPU XLA's calls then cost less than ours."""
+    """Return whether each value of an iteration fits a core's cache, or XLA has one kernel for the whole loop: on a CPU
+    its calls, or none, then cost less than ours.
+    """
     if not device.target.inlines_loops or node.op != "while":
         return False
+    if ONE_KERNEL in node.attributes:
+        return True
     touched = (_touched_bytes(body, n) for n in body.nodes if n.op not in ("parameter", "while"))
     return all(size <= device.shared_per_block_optin for size in touched)
 

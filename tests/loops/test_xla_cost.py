@@ -14,10 +14,13 @@ from jax import lax
 import hlo_parser
 from jax_stitch import devices, graph
 from jax_stitch.capture import capture
+from jax_stitch.fusion import explore
 from jax_stitch.graph.builder import freeze
 from jax_stitch.graph.model import COPIED, ONE_KERNEL, Node
+from jax_stitch.loops import team_choice
 from jax_stitch.loops.xla_cost import in_one_kernel_seconds, step_seconds
 from jax_stitch.util.values import replace
+from tests.fusion import forced
 
 DEVICE = devices.get("zen4")
 
@@ -92,3 +95,42 @@ def test_functions(function: Callable[[Any], Any], single: float, double: float)
         with_it = seconds(lambda x: function(x) * 0.5 + 0.1, 4096, dtype=dtype)
         without = seconds(lambda x: x * 0.5 + 0.1, 4096, dtype=dtype)
         assert measured / 2 < (with_it - without) / 4096 < measured * 2
+
+
+def test_products_of_factors_beyond_a_cores_cache_take_longer() -> None:
+    """A decoder's step, whose weights are 12 MB, was taken for faster than one kernel of ours."""
+
+    def step_of(width: int) -> float:
+        def run(w: Any, x: Any) -> Any:
+            return lax.fori_loop(0, 100, lambda _, c: jnp.tanh(c @ w), x)
+
+        node = loop_of(run, np.ones((width, width), np.float32), np.ones((1, width), np.float32))
+        return in_one_kernel_seconds(node.graphs["body"], DEVICE) / width**2
+
+    assert step_of(1024) > 1.5 * step_of(256)
+
+
+def test_a_loop_that_is_one_kernel_of_xlas_has_none_of_ours_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder's loop was left to XLA, and 81 calls of ours put into each of its steps: 12 ms became 29."""
+    monkeypatch.setattr(team_choice, "is_worth", lambda *_: False)
+
+    def run(w: Any, x: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            y = jax.nn.softmax(c @ jnp.exp(w * c.mean()))
+            return jnp.tanh(y - y.mean()), y.sum()
+
+        return lax.scan(step, x, None, length=40)
+
+    built = graph.build(
+        hlo_parser.parse(capture(run, (np.ones((640, 640), "f4"), np.ones((1, 640), "f4")), DEVICE).text)
+    )
+    marked = replace(
+        built,
+        nodes=tuple(
+            replace(n, attributes=freeze(dict(n.attributes) | {ONE_KERNEL: True})) if n.op == "while" else n
+            for n in built.nodes
+        ),
+    )
+    with forced.everything_pays():
+        plan = explore(marked, DEVICE)
+    assert plan.children and not any(child.kernels for child in plan.children.values())
