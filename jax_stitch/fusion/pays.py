@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.new_pages import saved_on_results
 from jax_stitch.analysis.sizes import node_bytes
@@ -23,7 +22,7 @@ from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.xla_cost import is_windowed, work_seconds
 from jax_stitch.operations import ELEMENTWISE
 
-_PRICED = ELEMENTWISE | MOVES | {"broadcast", "constant", "iota", "reduce", PARTIAL, "get-tuple-element"}
+_PRICED = ELEMENTWISE | MOVES | {"broadcast", "constant", "iota", "reduce", "get-tuple-element"}
 
 CLEARLY = 1.5
 """The factor by which a kernel has to be estimated slower than XLA's to be left to it: about the error of the estimates
@@ -48,7 +47,7 @@ def _is_slower(graph: Graph, kernel: Kernel, device: Device) -> bool:
 
 def _is_priced(graph: Graph, kernel: Kernel) -> bool:
     """Return whether a kernel has only operations whose work is estimated: loops were judged as such, and of scans,
-    sorts and gathers nothing is known but bytes.
+    sorts and gathers nothing is known but bytes. The first step of a reduction in two has no equal in XLA.
     """
     ops = {graph[i].op for p in kernel for i in p.inside}
     return all(p.loop is None for p in kernel) and ops <= _PRICED

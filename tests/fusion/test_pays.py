@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import devices
+from jax_stitch import devices, stitch_jit
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.fusion import explore
 from jax_stitch.fusion.pays import seconds_of_both
 from jax_stitch.ir.pattern import FusionPlan
@@ -23,10 +24,11 @@ def plan_of(function: Callable[..., Any], *args: Any, device: str = "zen4") -> F
 
 
 def haversine(a: Any, b: Any) -> Any:
-    """The nearest of some places for each of others, by their angles."""
+    """Distances of places from others, over the largest, by their angles."""
     latitude, longitude = a[:, None, 0] - b[None, :, 0], a[:, None, 1] - b[None, :, 1]
     half = jnp.sin(latitude / 2) ** 2 + jnp.cos(latitude) * jnp.sin(longitude / 2) ** 2
-    return (2 * jnp.arcsin(jnp.sqrt(half))).min(1)
+    distance = 2 * jnp.arcsin(jnp.sqrt(half))
+    return distance / (1 + distance.max(1, keepdims=True))
 
 
 def places(dtype: str) -> tuple[Any, Any]:
@@ -64,3 +66,18 @@ def test_a_function_for_the_gradient_is_kept_on_a_cpu(device: str, times: int) -
     tanhs = [i for kernel in plan.kernels for p in kernel for i in p.inside if plan.graph[i].op == "tanh"]
     assert tanhs
     assert len(tanhs) <= times * len(set(tanhs))
+
+
+def test_no_first_step_of_a_reduction_is_left_to_xla() -> None:
+    """It has no equal there: the function raised."""
+
+    def step(x: Any) -> Any:
+        return jnp.any(x > 1), (jnp.sin(x) * x * 0.9).sum(0), jnp.sin(x) * 0.9
+
+    x = np.linspace(-2, 2, 300 * 40).reshape(300, 40)
+    plan = plan_of(step, x)
+    inside = {i for kernel in plan.kernels for p in kernel for i in p.inside}
+    assert all(n.id in inside for n in plan.graph.nodes if n.op == PARTIAL)
+    with jax.enable_x64(True):
+        for got, want in zip(stitch_jit(step, mode="now")(x), jax.jit(step)(x), strict=True):
+            np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-10)
