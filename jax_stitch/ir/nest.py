@@ -119,7 +119,7 @@ class Nest:
 
 
 RESULT = "loop-result"
-"""What a loop leaves: the last value carried, or the whole array of which every iteration wrote a slice."""
+"""The opcode of a loop's result: the last value carried, or the whole array of which each iteration wrote a slice."""
 
 
 def slice_index(stack: Stacked, index: Index) -> Index | None:

@@ -31,7 +31,7 @@ OWN_FUNCTIONS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "sine": (4.6, 26.0),
         "sqrt": (0.45, 1.6),
         "tan": (4.9, 29.0),
-        "tanh": (1.25, 3.7),
+        "tanh": (1.7, 3.7),
     }
 )
 """The work of functions of floats and of doubles in our kernels. A power is between a root and what it is else."""

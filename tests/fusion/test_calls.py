@@ -41,7 +41,7 @@ def seconds(function: Callable[[Any], Any], dtype: str) -> float:
 def test_functions_that_go_to_the_library_are_priced_so(name: str) -> None:
     """Catches doubles at the price of floats: a kernel of ours was taken for ten times as fast as it is."""
     assert seconds(ONE_BY_ONE[name], "float64") > 5 * seconds(jnp.exp, "float64")
-    assert seconds(ONE_BY_ONE[name], "float64") > 4 * seconds(ONE_BY_ONE[name], "float32")
+    assert seconds(ONE_BY_ONE[name], "float64") > 5 * seconds(ONE_BY_ONE[name], "float32")
 
 
 @pytest.mark.parametrize("function", [jnp.exp, jnp.tanh, jnp.log1p])
