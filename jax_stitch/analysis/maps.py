@@ -359,7 +359,7 @@ def _value_of(graph: Graph, node: Node, index: Sequence[Expr]) -> Expr | None:
         case op if op == STEP:
             a = node.attributes
             return var(a.get("name", "step"), a["trips"]) * a["by"] + a["start"]
-        case "add" | "subtract" | "maximum" | "minimum":
+        case "add" | "subtract" | "maximum" | "minimum" | "multiply" | "divide" | "remainder":
             left, right = (value_of(graph, graph[o], index) for o in node.operands)
             return None if left is None or right is None else _arithmetic(node.op, left, right)
         case "clamp":
@@ -387,6 +387,12 @@ def _of_operand(graph: Graph, operand: int, index: Sequence[Expr]) -> Sequence[E
 def _arithmetic(op: str, left: Expr, right: Expr) -> Expr | None:
     if op == "add":
         return left + right
+    if op == "multiply":
+        return left * right.offset if right.is_const else right * left.offset if left.is_const else None
+    if op in ("divide", "remainder"):
+        if not right.is_const or right.offset <= 0 or left.low < 0:  # HLO rounds towards zero.
+            return None
+        return left // right.offset if op == "divide" else left % right.offset
     gap = left - right
     if op == "subtract":
         return gap

@@ -13,6 +13,7 @@ from jax_stitch.fusion.rewrites.swapped_operands import exchanged
 from jax_stitch.fusion.rewrites.touched_rows import touched_rows
 from jax_stitch.fusion.rewrites.turned_once import turned_once
 from jax_stitch.fusion.rewrites.with_producers import with_producers
+from jax_stitch.fusion.streams.choice import with_streams
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.verifier import verify
 from jax_stitch.passes import Pass, Pipeline
@@ -22,6 +23,14 @@ def _packs(device: Device) -> bool:
     """Return whether kernels without data in common share launches."""
     return device.target.packs_launches
 
+
+def _sweeps(device: Device) -> bool:
+    """Return whether one thread runs a team's sweeps in turn."""
+    return device.target.runs_sweeps_in_turn
+
+
+STREAMING: Pipeline[Graph, Device] = Pipeline("stream", Pass("stream-reductions", with_streams, _sweeps), verify=verify)
+"""Compute arrays that only reductions read tile by tile, with the reductions."""
 
 EXPANDING: Pipeline[Graph, Device] = Pipeline(
     "expand",

@@ -12,7 +12,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds, call_seconds_left
-from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, expanding_windows
+from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding_windows
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.launches.starts import with_starts
@@ -25,7 +25,7 @@ from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites import small_dots
 from jax_stitch.fusion.rewrites.small_windows import small_windows
-from jax_stitch.graph.model import ONE_KERNEL, Graph, Node
+from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
@@ -48,6 +48,17 @@ def explore(
     ``device``. With ``is_body`` the graph is the body of a loop. When the ``patience`` is over, return the best plan
     found by then.
     """
+    if PLANNERS[planner].stitches_loops and not is_body:
+        streams = STREAMING.run(graph, device)
+        if streams is not graph:
+            plan = _explore(streams, device, planner, patience, is_body)
+            if not any(STREAMED in n.attributes for n in _calls_left(plan)):
+                return plan
+    return _explore(graph, device, planner, patience, is_body)
+
+
+def _explore(graph: Graph, device: Device, planner: PlannerName, patience: Patience, is_body: bool) -> FusionPlan:
+    """Return the plan of a graph, and of the computations that it calls."""
     notes: tuple[str, ...] = ()
     windows: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:

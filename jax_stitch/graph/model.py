@@ -69,6 +69,9 @@ ONE_KERNEL = "one_kernel"
 COPIED = "copied"
 """Attribute of a loop in whose steps XLA copies arrays: the elements of a step. In the graph a copy is nothing."""
 
+STREAMED = "streamed"
+"""Attribute of a loop over tiles of some arrays: the seconds that XLA takes for these in place of an iteration."""
+
 STAGE = "/"
 """Before the number of a part, in the names of kernels; none of HLO's names has it."""
 

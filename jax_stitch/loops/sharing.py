@@ -200,10 +200,8 @@ def _step_reads(loop: TeamLoop, sweep: Sweep) -> Iterator[StepRead]:
 
 
 def _bytes_read(loop: TeamLoop, array: int, strides: Sequence[int | None], counts: Sequence[int]) -> int:
-    """Return the bytes of an array that a sweep reads: the whole array, or in a loop of one iteration the part read."""
+    """Return the bytes of an array that one team reads in a sweep of an iteration."""
     whole = node_bytes(loop.body[array])
-    if loop.trips != 1:
-        return whole
     read = prod(n for stride, n in zip(strides, counts, strict=True) if stride != 0)
     return min(whole, read * whole // max(1, loop.body[array].tensor.size))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.model import STREAMED, Graph, Node
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.helped import HELP_GAIN, MOST_PIECES, helped_seconds, may_have_helpers
 from jax_stitch.loops.sweep_planner import barrier_groups
@@ -56,6 +56,8 @@ def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:
     """Return the teams of a block. On a CPU they are small unless large ones are estimated to be faster: there is more
     to share out among cores, one of which may come late, and what a team caches stays in the first cache.
     """
+    if STREAMED in node.attributes:  # Each of its rows is a tile.
+        return team_loop(graph, node, device, most=1)
     large = team_loop(graph, node, device)
     if not device.target.lanes_are_vectors or large.rows == 1:
         return large

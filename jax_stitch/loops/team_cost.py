@@ -8,7 +8,7 @@ from math import ceil
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import ONE_KERNEL, Graph, Node
+from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS, Nest
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.chains import chain, own_clocks
@@ -26,9 +26,14 @@ BLOCK_MARGIN = 1.4
 kernels. Its products are as fast as XLA's, which leaves a smaller error of the estimate.
 """
 
+STREAM_MARGIN = 1.1
+"""The factor by which a loop over tiles has to be estimated faster than XLA's kernels for the whole arrays."""
+
 
 def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
     """Return whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
+    if STREAMED in node.attributes:
+        return team_seconds(loop, device) * STREAM_MARGIN <= node.attributes[STREAMED]
     if device.target.inlines_loops and ONE_KERNEL in node.attributes:
         once = CALL_SECONDS + _ends_seconds(loop, device)
         return team_seconds(loop, device) + once / loop.likely_trips <= step_seconds(node, body, device)

@@ -1,0 +1,67 @@
+"""The choice of regions that become loops over tiles: those that a team is estimated to run faster than XLA's kernels."""
+
+from __future__ import annotations
+
+from jax_stitch.devices import Device
+from jax_stitch.fusion.streams.region import Region, regions
+from jax_stitch.fusion.streams.rewrite import streamed
+from jax_stitch.fusion.streams.separation import forms, separable
+from jax_stitch.fusion.streams.tiling import tiling
+from jax_stitch.graph.model import STREAMED, Graph, Node
+from jax_stitch.loops.team import NotForTeams
+from jax_stitch.loops.team_choice import best_team
+from jax_stitch.loops.xla_cost import work_seconds
+
+TILE = 64
+"""Elements of a tile along each axis at most: four such tiles of floats fill a quarter of a core's own cache, and sums
+over so many steps hide the latency of what stands before and after them.
+"""
+
+
+def with_streams(graph: Graph, device: Device) -> Graph:
+    """Return the graph with the regions as loops that are faster so."""
+    while (made := _next(graph, device)) is not None:
+        graph = made
+    return graph
+
+
+def _next(graph: Graph, device: Device) -> Graph | None:
+    """Return the graph with one more region as a loop, or None."""
+    for region in regions(graph):
+        if not _is_streamable(region) or not separable(region, forms(region)):
+            continue
+        tiles = tiling(region, TILE)
+        if tiles is None:
+            continue
+        made = streamed(region, tiles, _seconds(region, device))
+        if made is not None and _is_faster(made, device):
+            return made
+    return None
+
+
+def _is_streamable(region: Region) -> bool:
+    """Return whether a region holds a product and reductions of it."""
+    return any(region.graph[m.node].op == "dot" for m in region.members) and len(region.reductions) > 1
+
+
+def _seconds(region: Region, device: Device) -> float:
+    """Return the seconds that XLA takes for a region."""
+    nodes = dict.fromkeys(key.node for key in (*region.members, *region.reductions))
+    kernels = {region.graph[i].kernel for i in nodes}
+    work = work_seconds(region.graph, [region.graph[i] for i in nodes], device)
+    return work + len(kernels) * device.target.kernel_seconds
+
+
+def _is_faster(graph: Graph, device: Device) -> bool:
+    loop = _last(graph)
+    try:
+        best_team(graph, loop, loop.graphs["body"], device)
+    except NotForTeams:
+        return False
+    return True
+
+
+def _last(graph: Graph) -> Node:
+    return [n for n in graph.nodes if STREAMED in n.attributes][-1]
+
+

@@ -1,0 +1,116 @@
+"""The tiles of a region: which of its axes are rows, which is gone through tile by tile, and how each value lies.
+
+All axes but the one that is summed up and one that is tiled beside it number the rows, with the tiles of the latter:
+each row computes one tile of the results. A value of a tile has the dimensions ``[rows, its own, steps, lanes]``, of
+which it lacks those of axes that it does not have; ``its own`` are dimensions that the region knows nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from msgspec import Struct
+
+from jax_stitch.analysis.binding import Binding, Factor
+from jax_stitch.fusion.streams.region import Key, Region
+
+LEAST = 16
+"""The fewest elements of a tile along an axis."""
+
+
+class Tiling(Struct, frozen=True):
+    """``axis`` is gone through ``step`` elements at a time, ``lane`` by ``lanes`` elements in each row. ``grid`` are
+    the other axes, in the order in which they number the rows, before the tiles of ``lane``.
+    """
+
+    axis: Factor
+    step: int
+    lane: Factor
+    lanes: int
+    grid: tuple[Factor, ...]
+
+    @property
+    def steps(self) -> int:
+        """Return the number of tiles of the axis."""
+        return self.axis.size // self.step
+
+    @property
+    def tiles(self) -> int:
+        """Return the number of tiles of the lanes' axis."""
+        return self.lane.size // self.lanes
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return prod(f.size for f in self.grid) * self.tiles
+
+    def parts(self, binding: Binding) -> tuple[Factor, ...]:
+        """Return the axes of the dimensions of a value, major to minor; its own dimensions have no stride."""
+        return tuple(part for dim in binding for f in dim for part in self._split(f))
+
+    def _split(self, factor: Factor) -> Iterable[Factor]:
+        if factor.stride is None:
+            return (factor,)
+        axes = (self.axis, self.lane, *self.grid)
+        inside = [f for f in axes if factor.stride <= (f.stride or 0) < factor.stride * factor.size]
+        return sorted(inside, key=lambda f: -(f.stride or 0))
+
+    def has_axis(self, binding: Binding) -> bool:
+        """Return whether a value has the axis that is gone through."""
+        return self.axis in self.parts(binding)
+
+    def has_lanes(self, binding: Binding) -> bool:
+        """Return whether a value has the lanes' axis."""
+        return self.lane in self.parts(binding)
+
+    def has_rows(self, binding: Binding) -> bool:
+        """Return whether a value differs from row to row."""
+        return any(f == self.lane or f in self.grid for f in self.parts(binding))
+
+
+def tiling(region: Region, most: int) -> Tiling | None:
+    """Return how a region is divided into tiles of ``most`` elements along each axis at most; None where its axes
+    have no such divisors, or no value is shared by all lanes.
+    """
+    axes = _axes([*region.operands, *region.leaves()])
+    if axes is None or region.axis not in axes:
+        return None
+    others = [f for f in axes if f != region.axis]
+    shared = [f for f in others if any(_lacks(leaf, f, region) for leaf in region.leaves())]
+    lane = max(shared, key=lambda f: f.size, default=None)
+    if lane is None:
+        return None
+    step, lanes = _divisor(region.axis.size, most), _divisor(lane.size, most)
+    if step < LEAST or lanes < LEAST:
+        return None
+    grid = tuple(sorted((f for f in others if f != lane), key=lambda f: -(f.stride or 0)))
+    return Tiling(region.axis, step, lane, lanes, grid)
+
+
+def _lacks(leaf: Key, factor: Factor, region: Region) -> bool:
+    """Return whether a leaf with the axis, and more, is the same along another one."""
+    assert factor.stride is not None
+    strides = [f for dim in leaf.binding for f in dim]
+    covered = any(f.stride is not None and f.stride <= factor.stride < f.stride * f.size for f in strides)
+    return region.has_axis(leaf) and len(strides) > 1 and not covered
+
+
+def _axes(keys: Sequence[Key]) -> tuple[Factor, ...] | None:
+    """Return the finest factors that all bindings are made of; None where some do not nest."""
+    bounds = {1}
+    for key in keys:
+        for dim in key.binding:
+            for f in dim:
+                if f.stride is not None:
+                    bounds |= {f.stride, f.stride * f.size}
+    ordered = sorted(bounds)
+    if any(b % a for a, b in zip(ordered, ordered[1:], strict=False)):
+        return None
+    return tuple(Factor(b // a, a) for a, b in zip(ordered, ordered[1:], strict=False))
+
+
+def _divisor(size: int, most: int) -> int:
+    """Return the largest divisor that is a multiple of 8 if there is one, of ``most`` elements at most."""
+    divisors = [d for d in range(1, min(size, most) + 1) if size % d == 0]
+    return max(divisors, key=lambda d: (d % 8 == 0, d))
