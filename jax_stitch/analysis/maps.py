@@ -389,10 +389,9 @@ def _arithmetic(op: str, left: Expr, right: Expr) -> Expr | None:
         return left + right
     if op == "multiply":
         return left * right.offset if right.is_const else right * left.offset if left.is_const else None
-    if op in ("divide", "remainder"):
-        if not right.is_const or right.offset <= 0 or left.low < 0:  # HLO rounds towards zero.
-            return None
-        return left // right.offset if op == "divide" else left % right.offset
+    if op in ("divide", "remainder"):  # They round towards zero.
+        positive = right.is_const and right.offset > 0 and left.low >= 0
+        return None if not positive else left // right.offset if op == "divide" else left % right.offset
     gap = left - right
     if op == "subtract":
         return gap

@@ -24,7 +24,7 @@ from jax_stitch.indices import Expr, const, linearize, var
 from jax_stitch.indices.variables import PLACE, ROW, TERM
 from jax_stitch.ir.chunks import chunk_width
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.sweeps import Sweep, Target, Write, binding_of, index_at, results_in, step_groups
+from jax_stitch.ir.sweeps import Sweep, Target, Write, binding_of, guarded_from, index_at, results_in, step_groups
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
@@ -153,14 +153,22 @@ class LoopWriter:
     def statements(self) -> tuple[st.Statement, ...]:
         """Return the loop itself."""
         sync = st.Barrier(Reach.GRID if self._loop.blocks > 1 else Reach.BLOCK)
-        step: list[st.Statement] = []
+        groups: list[list[st.Statement]] = []
         for group in self._team.groups:
-            for sweep in group:
-                step += self._sweep(sweep)
-            step.append(sync)
-        step += [st.Swap(self._cached[i], k.type.dtype) for i, k in self._team.cached.items() if k.copies == 2]
+            groups.append([*(s for sweep in group for s in self._sweep(sweep)), sync])
+        groups.append([st.Swap(self._cached[i], k.type.dtype) for i, k in self._team.cached.items() if k.copies == 2])
+        first = guarded_from(self._loop, self._team.groups)
+        step = [s for group in groups[:first] for s in group]
+        step += self._where_guarded([s for group in groups[first:] for s in group])
         start, end = self._start(), self._end()
         return (*start, sync, st.For.times(self._loop.step, self._loop.trips, (*self._tests(), *step)), *end)
+
+    def _where_guarded(self, statements: Sequence[st.Statement]) -> Sequence[st.Statement]:
+        """Return statements that are executed only where the loop's guard holds."""
+        if self._loop.guard is None:
+            return statements
+        test = st.LeaveUnless(Cell(self._cached[self._loop.guard], const(0), "pred"))
+        return [st.For.times(f"{self._loop.step}_turn", 1, (test, *statements))]
 
     def _tests(self) -> list[st.LeaveUnless]:
         test = self._loop.test

@@ -15,6 +15,9 @@ from jax_stitch.indices import Expr, const
 UNKNOWN_TRIPS = 64
 """Iterations that estimates count for a loop of unknown length."""
 
+LIKELY_SHARE = "likely_share"
+"""Attribute of a loop that changes nothing in some of its iterations: the share of the others."""
+
 LIKELY_TRIPS = "likely_trips"
 """Attribute of such a loop of which more is known."""
 

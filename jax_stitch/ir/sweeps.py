@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import product
 from math import prod
@@ -123,6 +123,12 @@ class Sweep(Struct, frozen=True):
 
 BarrierGroup = tuple[Sweep, ...]
 """Sweeps with no barrier between them."""
+
+
+def guarded_from(loop: TeamLoop, groups: Sequence[BarrierGroup]) -> int:
+    """Return the number of the first group of an iteration that is done only where the loop's guard holds."""
+    writes = [{w.slot for sweep in group for w in sweep.writes if w.target is Target.INTERMEDIATE} for group in groups]
+    return 0 if loop.guard is None else 1 + next(k for k, written in enumerate(writes) if loop.guard in written)
 
 
 def binding_of(loop: TeamLoop, reduce: int) -> Binding:

@@ -82,6 +82,10 @@ class TeamLoop:
     """The variable that counts iterations."""
     unknown_trips: int = UNKNOWN_TRIPS
     """Iterations that estimates count where nobody knows how many there are."""
+    guard: int | None = None
+    """The truth of the body without which an iteration changes nothing; it is cached, and tested first."""
+    share: float = 1.0
+    """The share of iterations in which it is likely to hold."""
     pieces: int = 1
     """Those of heavy sweeps, on a CPU: helpers may do some of them, on other cores."""
 
@@ -104,7 +108,8 @@ class TeamLoop:
         carried = tuple((c.parameter, c.next, c.binding, c.placed) for c in self.carried)
         stacked = tuple((s.update, s.starts, s.binding) for s in self.stacked)
         cached = tuple(self.intermediates.items()), self.apart, tuple(self.inner.items())
-        return self.rows, self.blocks, self.pieces, self.trips, self.test, carried, stacked, tuple(self.arrays), cached
+        ends = self.trips, self.test, self.guard, self.share
+        return self.rows, self.blocks, self.pieces, ends, carried, stacked, tuple(self.arrays), cached
 
     def results_of(self, inner: int) -> tuple[int, ...]:
         """Return the intermediates that a loop in the body leaves."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 from jax_stitch.analysis.results import Results
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.ir.nest import LIKELY_TRIPS
+from jax_stitch.ir.nest import LIKELY_SHARE, LIKELY_TRIPS
 from jax_stitch.ir.team import TeamLoop
 
 Made = TeamLoop | str
@@ -58,5 +58,6 @@ def _around(graph: Graph, node: Node) -> Hashable:
     trips = node.attributes.get("trip_count")
     # With an unknown trip count, values of the surrounding graph are compared with those of the body.
     whole = graph if trips is None else None
-    told = trips, node.attributes.get(LIKELY_TRIPS), node.id in graph.result_set, node.graphs.get("condition")
+    likely = node.attributes.get(LIKELY_TRIPS), node.attributes.get(LIKELY_SHARE)
+    told = trips, likely, node.id in graph.result_set, node.graphs.get("condition")
     return starts, same, tuple(_readers(graph, node)), told, whole, isinstance(node.type, TensorType)

@@ -71,6 +71,15 @@ def _normalised(graph: Graph, node: Node, device: Device) -> Loop:
     return NORMALISING.run(Loop(graph, whiles(graph).index(node)), device)
 
 
+def runs_in_teams(graph: Graph, node: Node, device: Device) -> bool:
+    """Return whether a loop is estimated faster in teams than as XLA runs it."""
+    try:
+        best_team(graph, node, node.graphs["body"], device)
+    except NotForTeams:
+        return False
+    return True
+
+
 _threads: Results[Device, tuple[ThreadLoops, list[Pattern]]] = Results()
 
 
@@ -101,12 +110,7 @@ def _by_time(graph: Graph, device: Device) -> tuple[ThreadLoops, list[Pattern]]:
 
 def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     """Return whether teams run all loops of a pattern, so that none is left to XLA."""
-    try:
-        for node in _whiles(graph, pattern):
-            best_team(graph, node, node.graphs["body"], device)
-    except NotForTeams:
-        return False
-    return True
+    return all(runs_in_teams(graph, node, device) for node in _whiles(graph, pattern))
 
 
 def _is_slower_in_threads(graph: Graph, pattern: Pattern, device: Device) -> bool:

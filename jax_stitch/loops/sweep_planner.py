@@ -15,7 +15,7 @@ from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
 from jax_stitch.loops.placed_rows import in_turn
 from jax_stitch.loops.sweeps import added_reads, placed_reads, sweep_reads
-from jax_stitch.loops.team import inner_reads, reach
+from jax_stitch.loops.team import inner_reads, needed, reach
 from jax_stitch.util.values import replace
 
 _FREE = {Target.INTERMEDIATE, Target.STACKED}
@@ -50,13 +50,19 @@ class _Planner:
         self._group: dict[int, int] = {c.parameter: 0 for c in loop.carried}
         self._sweep_of: dict[int, _Key] = {}
         self._sweeps: dict[_Key, tuple[list[int], list[Write]]] = {}
+        self._first = 0
+        """The last group that the loop's guard needs: all others come after it."""
 
     def groups(self) -> tuple[BarrierGroup, ...]:
         loop, body = self._loop, self._loop.body
         made_by_inner = loop.made_by_inner
         placed = {c.next: k for k, c in enumerate(loop.carried) if c.placed is not None}
         read = {i: self._readers(k) for i, k in placed.items()}
-        for i in in_turn(body, {*loop.intermediates, *placed}, read):
+        ordered = list(in_turn(body, {*loop.intermediates, *placed}, read))
+        first = set() if loop.guard is None else needed(body, [loop.guard])
+        for i in sorted(ordered, key=lambda i: i not in first):
+            if i not in first and loop.guard is not None:
+                self._first = self._group[loop.guard]
             made = contraction(body, i)
             if i in placed:
                 self._place(placed[i], read[i])
@@ -122,6 +128,8 @@ class _Planner:
         for n, sweep in enumerate(sweeps):
             for i, _ in sweep_reads(self._loop, sweep, self._cached):
                 readers.setdefault(i, set()).add(n)
+        if self._loop.guard is not None:
+            readers.setdefault(self._loop.guard, set()).add(-1)
         kept = []
         for n, sweep in enumerate(sweeps):
             writes = (
@@ -131,13 +139,17 @@ class _Planner:
         rest = iter(kept)
         return tuple(tuple(next(rest) for _ in group) for group in groups)
 
+    def _after(self, read: Iterable[int]) -> int:
+        """Return the group of what is computed from some values."""
+        return 1 + max((self._first, *(self._group[o] for o in read)))
+
     def _sweep(self, key: _Key) -> tuple[list[int], list[Write]]:
         return self._sweeps.setdefault(key, ([], []))
 
     def _inner(self, i: int, node: int) -> None:
         """Plan one of the values that a loop leaves, which has a sweep for itself."""
         read = {o for o in inner_reads(self._loop.inner[node], self._loop.body) if o in self._cached}
-        self._group[i] = 1 + max((self._group[o] for o in read), default=0)
+        self._group[i] = self._after(read)
         write = Write(i, self._loop.intermediates[i], Target.INTERMEDIATE, i)
         self._sweep((self._group[i], (), node))[1].append(write)
 
@@ -146,7 +158,7 @@ class _Planner:
         starts = terms_of(body, body[made], elements_at(loop, loop.intermediates[i]), step_of(body, body[made]))
         reached = reach(body, [e for e in starts if e[0] not in self._cached], self._cached, loop.arrays).cached
         read = {o for o, _ in reached} | {o for o, _ in starts if o in self._cached}
-        self._group[i] = 1 + max((self._group[o] for o in read), default=0)
+        self._group[i] = self._after(read)
         key = self._sweep_of[i] = self._group[i], inner_sizes(loop.intermediates[i]), "reduces"
         reduces, writes = self._sweep(key)
         if made not in reduces:
@@ -161,7 +173,7 @@ class _Planner:
         self._sweep_of.pop(i, None)  # Complete only when all is added.
         write = Write(updates, tuple(inner(n) for n in body[updates].tensor.dims), Target.ADDED, i)
         read = {o for o, _ in added_reads(loop, write, self._cached)} - {i}
-        self._group[i] = 1 + max((self._group[o] for o in (*read, i)), default=0)
+        self._group[i] = self._after((*read, i))
         self._sweep((self._group[i], write.sizes, "adds"))[1].append(write)
 
     def _readers(self, carried: int) -> list[int]:
@@ -175,7 +187,7 @@ class _Planner:
         assert c.placed is not None
         write = Write(c.placed.update, c.placed.binding, Target.PLACED, carried)
         read = {*readers, *(o for o, _ in placed_reads(self._loop, write, self._cached))}
-        self._group[c.next] = 1 + max((self._group[o] for o in read), default=0)
+        self._group[c.next] = self._after(read)
         self._sweep((self._group[c.next], write.sizes, f"places {carried}"))[1].append(write)
 
     def _add(self, write: Write) -> None:
@@ -193,9 +205,9 @@ class _Planner:
         else:
             start = (write.node, elements_at(self._loop, write.binding))
             elements = set(reach(self._loop.body, [start], self._cached, self._loop.arrays).cached)
-        last = max((self._group[o] for o, _ in elements), default=0)
+        last = max((self._first, *(self._group[o] for o, _ in elements)))
         latest = [(o, at) for o, at in elements if self._group[o] == last]
-        homes = {self._sweep_of.get(o) for o, _ in latest} if last else {None}
+        homes = {self._sweep_of.get(o) for o, _ in latest} if last > self._first else {None}
         home = next(iter(homes)) if len(homes) == 1 else None
         own = home is not None and home[1] == write.sizes and all(self._is_own(o, at) for o, at in latest)
         asks = write.node in self._loop.apart and not known

@@ -34,11 +34,12 @@ from jax_stitch.analysis.terms import steps_of, terms_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indices.variables import row_index
-from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS
+from jax_stitch.ir.nest import LIKELY_SHARE, LIKELY_TRIPS, UNKNOWN_TRIPS
 from jax_stitch.ir.sweeps import elements_at
 from jax_stitch.ir.team import Carried, Stacked, TeamLoop
 from jax_stitch.loops.caching import asking, worth_caching
-from jax_stitch.loops.carried import roles_of
+from jax_stitch.loops.carried import Roles, roles_of
+from jax_stitch.loops.guards import guarded
 from jax_stitch.loops.kept_teams import Made, kept
 from jax_stitch.loops.late import late
 from jax_stitch.loops.placed_rows import placed_values, written_by
@@ -109,14 +110,30 @@ def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int
     roles = roles_of(graph, node, step=step)
     if roles is None or (roles.trips is None and not is_tested_last(node)):
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
+    if device.target.runs_sweeps_in_turn and (tested := guarded(roles)) is not None:
+        try:
+            return _laid_out(tested[0], tested[1], node, device, single, most, step)
+        except NotForTeams:
+            pass  # The truth may well differ inside a team's rows.
+    return _laid_out(roles, None, node, device, single, most, step)
+
+
+def _laid_out(
+    roles: Roles, guard: int | None, node: Node, device: Device, single: bool, most: int, step: str
+) -> TeamLoop:
+    """Return how the parts of a loop are laid out. Raises ``NotForTeams``."""
     body = roles.body
     roots = [body.results[k] for k in roles.values] + [u for _, u, _ in roles.stacked]
+    tested = set() if guard is None else {guard}
+    roots += tested
     read = needed(body, roots)
     inner = inner_loops(body, read, device, step)
     single = single or roles.trips is None or bool(inner)
     placed = {} if inner else placed_values(body, roles.values, device)
     intermediates, apart = intermediates_of(body, roots, device, inner)
-    intermediates = tuple(sorted({*intermediates, *(u for readers in placed.values() for u in readers if u in read)}))
+    intermediates = tuple(
+        sorted({*intermediates, *tested, *(u for readers in placed.values() for u in readers if u in read)})
+    )
     roots += [body[body.results[k]].operands[1] for k in placed]
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
@@ -144,6 +161,8 @@ def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int
             inner=MappingProxyType(inner),
             step=step,
             unknown_trips=node.attributes.get(LIKELY_TRIPS, UNKNOWN_TRIPS),
+            guard=guard,
+            share=1.0 if guard is None else node.attributes.get(LIKELY_SHARE, 1.0),
         )
         try:
             check(loop)
@@ -320,6 +339,8 @@ def check(loop: TeamLoop) -> None:
     placed = [c.placed for c in loop.carried if c.placed is not None]
     roots += [(p.update, p.binding) for p in placed] + [(i, ()) for p in placed for i in p.starts]
     statements, made_by_inner = 0, loop.made_by_inner
+    if loop.guard is not None and prod(inner_sizes(loop.intermediates[loop.guard])) != 1:
+        raise NotForTeams("a loop whose rows go on for different numbers of steps")
     for i, binding in [*loop.intermediates.items(), *roots]:
         if not (is_uniform(binding) or covers(binding, loop.rows)):
             raise NotForTeams(f"{body[i].name or body[i].op} in its body is no value of single rows")

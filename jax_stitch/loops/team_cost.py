@@ -10,6 +10,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS, Nest
+from jax_stitch.ir.sweeps import guarded_from
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.chains import chain, own_clocks
 from jax_stitch.loops.sharing import SCALAR_CLOCKS, VECTOR_CLOCKS, clocks, shared_out
@@ -68,8 +69,10 @@ _seconds: Results[tuple[Hashable, Device], float] = Results()
 def _team_seconds(loop: TeamLoop, device: Device) -> float:
     threads, groups = shared_out(loop, device)
     total = 0.0
-    for group in groups:
-        total += sum(clocks(loop, p, threads, device) for p in group)
+    first = guarded_from(loop, groups)
+    for number, group in enumerate(groups):
+        share = loop.share if number >= first else 1.0
+        total += share * sum(clocks(loop, p, threads, device) for p in group)
         total += device.target.barrier_clocks if loop.blocks == 1 else GRID_BARRIER_SECONDS * device.clock_ghz * 1e9
     if device.target.lanes_are_vectors:
         total = max(total, chain(loop.body, zip(loop.body.parameters, loop.body.results, strict=False), own_clocks))

@@ -180,7 +180,7 @@ ST_CONTRACTED_ void product_block(const T* const* lefts, int64_t left_step, cons
     }
   }
   right += first;
-  _Pragma("GCC unroll 1") for (int64_t q = 0, at = 0; q < steps; ++q, at += left_step, right += right_step) {
+  _Pragma("GCC unroll 2") for (int64_t q = 0, at = 0; q < steps; ++q, at += left_step, right += right_step) {
     // What is fewer waits in registers: a row's number in all lanes, or a column's vectors.
     if constexpr (ROWS < N) {
       Many a[ROWS];

@@ -1,4 +1,4 @@
-"""The choice of regions that become loops over tiles: those that a team is estimated to run faster than XLA's kernels."""
+"""The choice of regions that become loops over tiles: those that teams are estimated to run faster than XLA."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from jax_stitch.fusion.streams.rewrite import streamed
 from jax_stitch.fusion.streams.separation import forms, separable
 from jax_stitch.fusion.streams.tiling import tiling
 from jax_stitch.graph.model import STREAMED, Graph, Node
-from jax_stitch.loops.team import NotForTeams
-from jax_stitch.loops.team_choice import best_team
+from jax_stitch.loops.loop_patterns import runs_in_teams
 from jax_stitch.loops.xla_cost import work_seconds
 
 TILE = 64
@@ -34,7 +33,7 @@ def _next(graph: Graph, device: Device) -> Graph | None:
         if tiles is None:
             continue
         made = streamed(region, tiles, _seconds(region, device))
-        if made is not None and _is_faster(made, device):
+        if made is not None and runs_in_teams(made, _last(made), device):
             return made
     return None
 
@@ -52,16 +51,5 @@ def _seconds(region: Region, device: Device) -> float:
     return work + len(kernels) * device.target.kernel_seconds
 
 
-def _is_faster(graph: Graph, device: Device) -> bool:
-    loop = _last(graph)
-    try:
-        best_team(graph, loop, loop.graphs["body"], device)
-    except NotForTeams:
-        return False
-    return True
-
-
 def _last(graph: Graph) -> Node:
     return [n for n in graph.nodes if STREAMED in n.attributes][-1]
-
-

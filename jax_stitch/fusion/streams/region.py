@@ -95,7 +95,7 @@ class _Search:
 
     def region(self, dot: Node, side: int) -> Region | None:
         """Return the region whose member is operand ``side`` of a product; None where there is none."""
-        graph, source = self._graph, self._graph[dot.operands[side]]
+        _graph, source = self._graph, self._graph[dot.operands[side]]
         contracted = dot.attributes[("lhs_contracting_dims", "rhs_contracting_dims")[side]]
         if len(contracted) != 1 or source.op == "parameter" or min(source.tensor.dims, default=1) < 2:
             return None

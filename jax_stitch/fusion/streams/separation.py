@@ -52,7 +52,7 @@ Row = Key | Made
 
 
 class Form(Struct, frozen=True):
-    """The form of a value. ``exponent`` is the member whose free part is the exponent, the operand of an exponential."""
+    """The form of a value. ``exponent`` is the member whose free part is that of the exponential."""
 
     kind: Kind
     shift: Row | None = None

@@ -25,6 +25,10 @@ PER_LANE: Shape = (True, False, True)
 PER_STEP: Shape = (True, True, True)
 
 
+FIRST = {"add": 0.0, "maximum": -np.inf, "minimum": np.inf, "or": False}
+"""What combining begins with."""
+
+
 class Tiles:
     """Adds operations on tiles to a graph. ``origin`` is the node that they stand for."""
 
@@ -57,9 +61,16 @@ class Tiles:
         type_ = self.type(i)
         return i if type_.dtype == dtype else self.add("convert", TensorType(dtype, type_.dims), [i])
 
-    def compared(self, a: int, b: int) -> int:
-        """Return whether values are equal."""
-        return self.add("compare", TensorType("pred", self.type(a).dims), [a, b], direction="EQ")
+    def compared(self, a: int, direction: str, b: int) -> int:
+        """Return whether a comparison holds: ``EQ`` or ``NE``."""
+        return self.add("compare", TensorType("pred", self.type(a).dims), [a, b], direction=direction)
+
+    def corners(self, i: int, dims: Sequence[int]) -> int:
+        """Return the first and last elements along some dimensions."""
+        type_ = self.type(i)
+        bounds = tuple((0, n, max(1, n - 1) if d in dims else 1) for d, n in enumerate(type_.dims))
+        sizes = tuple(min(n, 2) if d in dims else n for d, n in enumerate(type_.dims))
+        return self.add("slice", TensorType(type_.dtype, sizes), [i], slice=bounds)
 
     def reshaped(self, i: int, dims: Sequence[int]) -> int:
         """Return a value with other dimensions."""
@@ -81,18 +92,16 @@ class Tiles:
             return i
         return self.add("broadcast", TensorType(type_.dtype, tuple(dims)), [i], dimensions=tuple(at))
 
-    def combined(self, op: str, i: int) -> int:
-        """Return a tile combined over its steps, the second of its dimensions."""
+    def combined(self, op: str, i: int, over: Sequence[int] = (1,)) -> int:
+        """Return a tile combined over some of its dimensions, the steps if nothing else is said."""
         type_ = self.type(i)
-        first = {"add": 0, "maximum": -np.inf, "minimum": np.inf}[op]
         pair = Builder(f"{op}_of_two")
         scalar = TensorType(type_.dtype, ())
         a, b = pair.parameter(scalar), pair.parameter(scalar)
         combiner = pair.finish([pair.derive(self.origin, op, scalar, [a, b])], True, GraphLayouts())
-        dims = (type_.dims[0], *type_.dims[2:])
-        operands = [i, self.number(type_.dtype, first)]
-        made = TensorType(type_.dtype, dims)
-        return self.builder.derive(self.origin, "reduce", made, operands, {"dimensions": (1,)}, {"to_apply": combiner})
+        made = TensorType(type_.dtype, tuple(n for d, n in enumerate(type_.dims) if d not in over))
+        operands, attributes = [i, self.number(type_.dtype, FIRST[op])], {"dimensions": tuple(over)}
+        return self.builder.derive(self.origin, "reduce", made, operands, attributes, {"to_apply": combiner})
 
     # -- the form of tiles
 
@@ -113,10 +122,22 @@ class Tiles:
 
     def divided(self, i: int, key: Key) -> int:
         """Return a value in memory with a dimension for each of its axes, and two for the axis of the lanes."""
-        t, dims = self.tiling, list[int]()
-        for f in t.parts(key.binding):
-            dims += [t.tiles, t.lanes] if f == t.lane else [f.size]
+        t, parts = self.tiling, self.tiling.parts(key.binding)
+        i = self.reshaped(i, [f.size for f in parts])
+        i = self._lengthened(i, [{t.axis: t.steps * t.step, t.lane: t.tiles * t.lanes}.get(f, f.size) for f in parts])
+        dims = list[int]()
+        for f, n in zip(parts, self.type(i).dims, strict=True):
+            dims += [t.tiles, t.lanes] if f == t.lane else [n]
         return self.reshaped(i, dims)
+
+    def _lengthened(self, i: int, dims: Sequence[int]) -> int:
+        """Return a value with zeros after its ends."""
+        type_ = self.type(i)
+        if type_.dims == tuple(dims):
+            return i
+        padding = tuple((0, n - has, 0) for n, has in zip(dims, type_.dims, strict=True))
+        zero = self.number(type_.dtype, 0)
+        return self.add("pad", TensorType(type_.dtype, tuple(dims)), [i, zero], padding=padding)
 
     def cut(self, i: int, key: Key, start: int) -> int:
         """Return the elements from ``start`` of the axis on, of a divided value."""
@@ -168,11 +189,8 @@ class Tiles:
         i = self.reshaped(i, [*(self._count(f) for f in every), t.lanes, *(f.size for f in own)])
         dims = self.type(i).dims
         gone = [n for n, f in enumerate(every) if f not in parts]
-        bounds = tuple((0, 1 if d in gone else n, 1) for d, n in enumerate(dims))
-        if gone:
-            made = TensorType(self.type(i).dtype, tuple(high for _, high, _ in bounds))
-            i = self.add("slice", made, [i], slice=bounds)
-            i = self.reshaped(i, [n for d, n in enumerate(dims) if d not in gone])
+        i = self._shortened(i, [1 if d in gone else n for d, n in enumerate(dims)])
+        i = self.reshaped(i, [n for d, n in enumerate(dims) if d not in gone])
         kept = [f for f in every if f in parts]
         at = {f: n for n, f in enumerate(kept)}
         order, own_at = list[int](), len(kept) + 1
@@ -182,7 +200,18 @@ class Tiles:
                 own_at += 1
             else:
                 order += [at[f], len(kept)] if f == t.lane else [at[f]]
-        return self.reshaped(self.transposed(i, order), node.tensor.dims)
+        i = self.transposed(i, order)
+        if t.lane in parts:
+            i = self.reshaped(i, [t.tiles * t.lanes if f == t.lane else f.size for f in parts])
+            i = self._shortened(i, [f.size for f in parts])
+        return self.reshaped(i, node.tensor.dims)
+
+    def _shortened(self, i: int, dims: Sequence[int]) -> int:
+        """Return the first elements of a value along its dimensions."""
+        type_ = self.type(i)
+        if type_.dims == tuple(dims):
+            return i
+        return self.add("slice", TensorType(type_.dtype, tuple(dims)), [i], slice=tuple((0, n, 1) for n in dims))
 
     # -- members
 
@@ -245,4 +274,3 @@ class Tiles:
         if after * self._count(f) < t.rows:
             row = self.each("remainder", row, self.like(row, self._count(f)))
         return row
-

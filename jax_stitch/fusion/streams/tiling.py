@@ -7,8 +7,9 @@ which it lacks those of axes that it does not have; ``its own`` are dimensions t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from math import prod
+from math import ceil, prod
 
 from msgspec import Struct
 
@@ -17,6 +18,9 @@ from jax_stitch.fusion.streams.region import Key, Region
 
 LEAST = 16
 """The fewest elements of a tile along an axis."""
+
+VECTOR = 8
+"""What the length of tiles is a multiple of."""
 
 
 class Tiling(Struct, frozen=True):
@@ -32,13 +36,18 @@ class Tiling(Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """Return the number of tiles of the axis."""
-        return self.axis.size // self.step
+        """Return the number of tiles of the axis; the last may go past its end."""
+        return ceil(self.axis.size / self.step)
 
     @property
     def tiles(self) -> int:
-        """Return the number of tiles of the lanes' axis."""
-        return self.lane.size // self.lanes
+        """Return the number of tiles of the lanes' axis; the last may go past its end."""
+        return ceil(self.lane.size / self.lanes)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Return whether the last tile goes past the end of the axis."""
+        return self.axis.size % self.step > 0
 
     @property
     def rows(self) -> int:
@@ -71,7 +80,7 @@ class Tiling(Struct, frozen=True):
 
 def tiling(region: Region, most: int) -> Tiling | None:
     """Return how a region is divided into tiles of ``most`` elements along each axis at most; None where its axes
-    have no such divisors, or no value is shared by all lanes.
+    are too short or do not nest, or no value is shared by all lanes.
     """
     axes = _axes([*region.operands, *region.leaves()])
     if axes is None or region.axis not in axes:
@@ -81,9 +90,9 @@ def tiling(region: Region, most: int) -> Tiling | None:
     lane = max(shared, key=lambda f: f.size, default=None)
     if lane is None:
         return None
-    step, lanes = _divisor(region.axis.size, most), _divisor(lane.size, most)
-    if step < LEAST or lanes < LEAST:
+    if min(region.axis.size, lane.size) < LEAST:
         return None
+    step, lanes = _length(region.axis.size, most), _length(lane.size, most)
     grid = tuple(sorted((f for f in others if f != lane), key=lambda f: -(f.stride or 0)))
     return Tiling(region.axis, step, lane, lanes, grid)
 
@@ -105,12 +114,16 @@ def _axes(keys: Sequence[Key]) -> tuple[Factor, ...] | None:
                 if f.stride is not None:
                     bounds |= {f.stride, f.stride * f.size}
     ordered = sorted(bounds)
-    if any(b % a for a, b in zip(ordered, ordered[1:], strict=False)):
+    if any(b % a for a, b in itertools.pairwise(ordered)):
         return None
-    return tuple(Factor(b // a, a) for a, b in zip(ordered, ordered[1:], strict=False))
+    return tuple(Factor(b // a, a) for a, b in itertools.pairwise(ordered))
 
 
-def _divisor(size: int, most: int) -> int:
-    """Return the largest divisor that is a multiple of 8 if there is one, of ``most`` elements at most."""
-    divisors = [d for d in range(1, min(size, most) + 1) if size % d == 0]
-    return max(divisors, key=lambda d: (d % 8 == 0, d))
+def _length(size: int, most: int) -> int:
+    """Return the length of the tiles of an axis: of whole vectors, where it is longer than one tile. Elements past the
+    end are computed for nobody; short tiles take longer for what is done once for each.
+    """
+    if size <= most:
+        return size
+    lengths = range(VECTOR * ceil(LEAST / VECTOR), most + 1, VECTOR)
+    return min(lengths, key=lambda n: ceil(size / n) * (n + VECTOR))
