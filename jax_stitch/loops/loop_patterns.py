@@ -9,7 +9,7 @@ from types import MappingProxyType
 from jax_stitch.analysis.contraction import one_literal
 from jax_stitch.analysis.results import Results
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.model import STREAMED, Graph, Node
 from jax_stitch.graph.opcodes import python_call
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
@@ -169,7 +169,8 @@ def prepared(graph: Graph, device: Device) -> Graph:
     graph = ALL_LOOPS.run(graph, device)
     rewritten = SPLITTING.run(graph, device)
     single = {i for p in _in_threads(rewritten, device).patterns for i in p.nodes}
-    numbers = [number for number, node in enumerate(whiles(rewritten)) if node.id not in single]
+    ready = single | {node.id for node in whiles(rewritten) if STREAMED in node.attributes}
+    numbers = [number for number, node in enumerate(whiles(rewritten)) if node.id not in ready]
     is_fit = False
     for number in numbers:
         improved = _improved(Loop(rewritten, number), device)

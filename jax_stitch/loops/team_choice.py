@@ -57,7 +57,8 @@ def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:
     to share out among cores, one of which may come late, and what a team caches stays in the first cache.
     """
     if STREAMED in node.attributes:  # Each of its rows is a tile.
-        return team_loop(graph, node, device, most=1)
+        rows = graph[node.operands[-1]].tensor.dims[0]
+        return team_loop(graph, node, device, single=rows == 1, most=1)
     large = team_loop(graph, node, device)
     if not device.target.lanes_are_vectors or large.rows == 1:
         return large

@@ -16,6 +16,9 @@ TILE = 64
 over so many steps hide the latency of what stands before and after them.
 """
 
+AROUND = 3
+"""Calls that arrange what a loop over tiles reads, and that finish what it returns."""
+
 
 def with_streams(graph: Graph, device: Device) -> Graph:
     """Return the graph with the regions as loops that are faster so."""
@@ -27,7 +30,7 @@ def with_streams(graph: Graph, device: Device) -> Graph:
 def _next(graph: Graph, device: Device) -> Graph | None:
     """Return the graph with one more region as a loop, or None."""
     for region in regions(graph):
-        if not _is_streamable(region) or not separable(region, forms(region)):
+        if not is_streamable(region) or not separable(region, forms(region)):
             continue
         tiles = tiling(region, TILE)
         if tiles is None:
@@ -38,17 +41,17 @@ def _next(graph: Graph, device: Device) -> Graph | None:
     return None
 
 
-def _is_streamable(region: Region) -> bool:
+def is_streamable(region: Region) -> bool:
     """Return whether a region holds a product and reductions of it."""
     return any(region.graph[m.node].op == "dot" for m in region.members) and len(region.reductions) > 1
 
 
 def _seconds(region: Region, device: Device) -> float:
-    """Return the seconds that XLA takes for a region."""
+    """Return the seconds that XLA takes for a region, less those of the calls around the loop in its place."""
     nodes = dict.fromkeys(key.node for key in (*region.members, *region.reductions))
     kernels = {region.graph[i].kernel for i in nodes}
     work = work_seconds(region.graph, [region.graph[i] for i in nodes], device)
-    return work + len(kernels) * device.target.kernel_seconds
+    return work + len(kernels) * device.target.kernel_seconds - AROUND * device.target.launch_seconds
 
 
 def _last(graph: Graph) -> Node:

@@ -172,7 +172,19 @@ class _Search:
         assert bound is not None
         (at,) = dot.attributes[("lhs_contracting_dims", "rhs_contracting_dims")[1 - number]]
         other = Key(dot.operands[1 - number], (*bound[:at], (self._axis,), *bound[at + 1 :]))
+        other = self._read(other)
         return Key(dot.id, binding), ((key, other) if number == 0 else (other, key))
+
+    def _read(self, key: Key) -> Key:
+        """Return what a value that is no member is read from: what others merely move lies in memory as it is."""
+        node = self._graph[key.node]
+        while node.op in _MOVES and not self._is_member(key):
+            binding = to_operand(self._graph, node, 0, key.binding)
+            if binding is None:
+                break
+            key = Key(node.operands[0], binding)
+            node = self._graph[key.node]
+        return key
 
     def _operands(self, key: Key) -> Iterator[Key]:
         """Yield the operands of a member, under their own bindings; those that are the same everywhere have none."""
@@ -184,7 +196,7 @@ class _Search:
             binding = to_operand(self._graph, node, k, key.binding) if operand.tensor.dims else ()
             if binding is None:
                 raise _No
-            yield Key(o, binding)
+            yield self._read(Key(o, binding))
 
     def _is_member(self, key: Key) -> bool:
         """Return whether a value is computed tile by tile: it has the axis and one of those beside it, which the

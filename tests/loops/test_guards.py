@@ -1,0 +1,80 @@
+"""Loops whose rows change nothing in some iterations: teams leave these out."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_stitch import devices, stitch_jit
+from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops import team_choice
+from jax_stitch.loops.loop_passes import NORMALISING, Loop, whiles
+from jax_stitch.loops.team import team_loop
+from tests.fusion import forced
+
+CPU = devices.get("haswell")  # Of one core: as many rows to a team as are allowed.
+
+STEPS, ROWS, SIZE = 12, 4, 24
+
+
+def padded(lengths: Any, xs: Any, w: Any) -> Any:
+    """A recurrent net over padded sequences: after its end, a sequence keeps its state."""
+
+    def step(carry: Any, given: Any) -> Any:
+        h, c = carry
+        t, x = given
+        new = jnp.tanh(h @ w + x)
+        goes_on = t < lengths
+        h = jnp.where(goes_on[:, None], new, h)
+        return (h, jnp.where(goes_on[:, None], c + new, c)), None
+
+    start = jnp.zeros((ROWS, SIZE))
+    return jax.lax.scan(step, (start, start), (jnp.arange(STEPS), xs))[0]
+
+
+def differently(lengths: Any, xs: Any, w: Any) -> Any:
+    """Two truths: one state goes on longer than the other."""
+
+    def step(carry: Any, given: Any) -> Any:
+        h, c = carry
+        t, x = given
+        new = jnp.tanh(h @ w + x)
+        h = jnp.where((t < lengths)[:, None], new, h)
+        return (h, jnp.where((t < lengths + 1)[:, None], c + new, c)), None
+
+    start = jnp.zeros((ROWS, SIZE))
+    return jax.lax.scan(step, (start, start), (jnp.arange(STEPS), xs))[0]
+
+
+def arguments() -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
+    lengths = np.array([3, 12, 0, 7], np.int32)
+    return lengths, *((0.2 * rng.standard_normal(s)).astype(np.float32) for s in ((STEPS, ROWS, SIZE), (SIZE, SIZE)))
+
+
+def loop_of(function: Any, most: int) -> TeamLoop:
+    graph = NORMALISING.run(Loop(forced.graph_of(function, *arguments()), 0), CPU).graph
+    (node,) = whiles(graph)
+    return team_loop(graph, node, CPU, most=most)
+
+
+@pytest.mark.parametrize(
+    ("function", "most", "is_guarded"), [(padded, 1, True), (padded, 4, False), (differently, 1, False)]
+)
+def test_a_truth_of_all_rows_of_a_team_guards_it(function: Any, most: int, is_guarded: bool) -> None:
+    """Catches guards of one row for others, and of one value for others."""
+    assert (loop_of(function, most).guard is not None) == is_guarded
+
+
+@pytest.mark.parametrize("function", [padded, differently])
+def test_values_stay(function: Any) -> None:
+    """Catches rows that stop too early, and copies that are exchanged although nothing was written."""
+    with mock.patch.object(team_choice, "is_worth", return_value=True), mock.patch.object(team_choice, "FEW_ROWS", 1):
+        results = stitch_jit(function, mode="now")(*arguments())
+    for ours, theirs in zip(results, jax.jit(function)(*arguments()), strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-5, 1e-5)
