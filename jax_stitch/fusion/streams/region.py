@@ -88,6 +88,7 @@ class _Search:
     def __init__(self, graph: Graph):
         self._graph = graph
         self._indices = _index_like(graph)
+        self._of_products = _of_products(graph)
         self._axis, self._beside = Factor(1), frozenset[Factor]()
         self._members: dict[Key, tuple[Key, ...]] = {}
         self._reductions: dict[Key, tuple[Key, ...]] = {}
@@ -127,8 +128,8 @@ class _Search:
                 raise _No
             self._members[key] = operands = tuple(self._operands(key))
             waiting += [o for o in operands if self._is_member(o)]
-            if key.node in self._indices:
-                continue  # Whoever else reads it may compute it again.
+            if key.node not in self._of_products:
+                continue  # Whoever else reads it may compute it again: a mask, a broadcast.
             if key.node in self._graph.result_set:
                 raise _No
             for user in self._graph.users[key.node]:
@@ -271,6 +272,16 @@ def _index_like(graph: Graph) -> set[int]:
         single = n.literal is not None and n.literal.size == 1
         made = n.op in ELEMENTWISE or n.op in _MOVES
         if n.op == "iota" or single or (made and all(o in found for o in n.operands)):
+            found.add(n.id)
+    return found
+
+
+def _of_products(graph: Graph) -> set[int]:
+    """Return the products, and what is computed from them element by element."""
+    found: set[int] = set()
+    for n in graph.nodes:
+        made = n.op in ELEMENTWISE or n.op in _MOVES
+        if n.op == "dot" or (made and not found.isdisjoint(n.operands)):
             found.add(n.id)
     return found
 
