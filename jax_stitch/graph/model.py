@@ -70,7 +70,7 @@ COPIED = "copied"
 """Attribute of a loop in whose steps XLA copies arrays: the elements of a step. In the graph a copy is nothing."""
 
 STREAMED = "streamed"
-"""Attribute of a loop over tiles of some arrays: the seconds that XLA takes for these in place of an iteration."""
+"""Attribute of a loop over tiles of some arrays, which teams are estimated to run faster than XLA these arrays."""
 
 STAGE = "/"
 """Before the number of a part, in the names of kernels; none of HLO's names has it."""

@@ -71,13 +71,13 @@ def _normalised(graph: Graph, node: Node, device: Device) -> Loop:
     return NORMALISING.run(Loop(graph, whiles(graph).index(node)), device)
 
 
-def runs_in_teams(graph: Graph, node: Node, device: Device) -> bool:
-    """Return whether a loop is estimated faster in teams than as XLA runs it."""
+def seconds_in_teams(graph: Graph, node: Node, device: Device) -> float | None:
+    """Return the seconds of a loop in teams; None where it is estimated faster as XLA runs it, or no team runs it."""
     try:
-        best_team(graph, node, node.graphs["body"], device)
+        loop = best_team(graph, node, node.graphs["body"], device)
     except NotForTeams:
-        return False
-    return True
+        return None
+    return loop.likely_trips * team_seconds(loop, device)
 
 
 _threads: Results[Device, tuple[ThreadLoops, list[Pattern]]] = Results()
@@ -110,7 +110,7 @@ def _by_time(graph: Graph, device: Device) -> tuple[ThreadLoops, list[Pattern]]:
 
 def _are_worth_teams(graph: Graph, pattern: Pattern, device: Device) -> bool:
     """Return whether teams run all loops of a pattern, so that none is left to XLA."""
-    return all(runs_in_teams(graph, node, device) for node in _whiles(graph, pattern))
+    return all(seconds_in_teams(graph, node, device) is not None for node in _whiles(graph, pattern))
 
 
 def _is_slower_in_threads(graph: Graph, pattern: Pattern, device: Device) -> bool:

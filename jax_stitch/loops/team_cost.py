@@ -27,14 +27,11 @@ BLOCK_MARGIN = 1.4
 kernels. Its products are as fast as XLA's, which leaves a smaller error of the estimate.
 """
 
-STREAM_MARGIN = 1.1
-"""The factor by which a loop over tiles has to be estimated faster than XLA's kernels for the whole arrays."""
-
 
 def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
     """Return whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
     if STREAMED in node.attributes:
-        return team_seconds(loop, device) * STREAM_MARGIN <= node.attributes[STREAMED]
+        return True
     if device.target.inlines_loops and ONE_KERNEL in node.attributes:
         once = CALL_SECONDS + _ends_seconds(loop, device)
         return team_seconds(loop, device) + once / loop.likely_trips <= step_seconds(node, body, device)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from jax_stitch.devices import Device
 from jax_stitch.fusion.streams.region import Region, regions
 from jax_stitch.fusion.streams.rewrite import streamed
-from jax_stitch.fusion.streams.separation import forms, separable
+from jax_stitch.fusion.streams.separation import first_sweep
 from jax_stitch.fusion.streams.tiling import tiling
-from jax_stitch.graph.model import STREAMED, Graph, Node
-from jax_stitch.loops.loop_patterns import runs_in_teams
+from jax_stitch.graph.model import STREAMED, Graph
+from jax_stitch.loops.loop_patterns import seconds_in_teams
 from jax_stitch.loops.xla_cost import work_seconds
 
 TILE = 64
@@ -19,40 +21,70 @@ over so many steps hide the latency of what stands before and after them.
 AROUND = 3
 """Calls that arrange what a loop over tiles reads, and that finish what it returns."""
 
+MARGIN = 1.1
+"""The factor by which a loop over tiles has to be estimated faster than XLA's kernels for the whole arrays."""
+
+MOST_LOOPS = 64
+"""Loops of one graph at most."""
+
 
 def with_streams(graph: Graph, device: Device) -> Graph:
     """Return the graph with the regions as loops that are faster so."""
-    while (made := _next(graph, device)) is not None:
-        graph = made
+    refused: set[frozenset[str]] = set()
+    while (found := _next(graph, refused)) is not None:
+        region, made = found
+        if not region.is_closed:
+            made = _with_all(made)
+        before, after = seconds(graph, device), seconds(made, device)
+        if after is not None and before is not None and after < before:
+            graph = made
+        else:
+            refused.add(_names(region))
     return graph
 
 
-def _next(graph: Graph, device: Device) -> Graph | None:
-    """Return the graph with one more region as a loop, or None."""
-    for region in regions(graph):
-        if not is_streamable(region) or not separable(region, forms(region)):
+def _next(graph: Graph, refused: Collection[frozenset[str]]) -> tuple[Region, Graph] | None:
+    """Return a region that may be streamed, and the graph in which it is; None where there is no other one."""
+    for found in regions(graph):
+        region = first_sweep(found)
+        if region is None or not is_streamable(region) or _names(region) in refused:
             continue
         tiles = tiling(region, TILE)
-        if tiles is None:
-            continue
-        made = streamed(region, tiles, _seconds(region, device))
-        if made is not None and runs_in_teams(made, _last(made), device):
-            return made
+        if tiles is not None:
+            return region, streamed(region, tiles)
     return None
 
 
+def _with_all(graph: Graph) -> Graph:
+    """Return the graph with all of its regions as loops: what reads one that is open may be another."""
+    for _ in range(MOST_LOOPS):
+        found = _next(graph, ())
+        if found is None:
+            break
+        graph = found[1]
+    return graph
+
+
+def _names(region: Region) -> frozenset[str]:
+    return frozenset(region.graph[r.node].name for r in region.reductions)
+
+
 def is_streamable(region: Region) -> bool:
-    """Return whether a region holds a product and reductions of it."""
-    return any(region.graph[m.node].op == "dot" for m in region.members) and len(region.reductions) > 1
+    """Return whether a region holds a product whose result nothing writes."""
+    return any(region.graph[m.node].op == "dot" for m in region.members)
 
 
-def _seconds(region: Region, device: Device) -> float:
-    """Return the seconds that XLA takes for a region, less those of the calls around the loop in its place."""
-    nodes = dict.fromkeys(key.node for key in (*region.members, *region.reductions))
-    kernels = {region.graph[i].kernel for i in nodes}
-    work = work_seconds(region.graph, [region.graph[i] for i in nodes], device)
-    return work + len(kernels) * device.target.kernel_seconds - AROUND * device.target.launch_seconds
-
-
-def _last(graph: Graph) -> Node:
-    return [n for n in graph.nodes if STREAMED in n.attributes][-1]
+def seconds(graph: Graph, device: Device) -> float | None:
+    """Return the estimated seconds of a graph's loops over tiles, and of XLA for all else; None where no team runs a
+    loop.
+    """
+    total = 0.0
+    for loop in graph.nodes:
+        if STREAMED in loop.attributes:
+            taken = seconds_in_teams(graph, loop, device)
+            if taken is None:
+                return None
+            total += MARGIN * taken + AROUND * device.target.launch_seconds
+    others = [n for n in graph.nodes if STREAMED not in n.attributes]
+    kernels = {n.kernel for n in others if n.kernel}
+    return total + work_seconds(graph, others, device) + len(kernels) * device.target.kernel_seconds

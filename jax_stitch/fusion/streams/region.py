@@ -6,7 +6,7 @@ they are made of, the leaves, is small: each leaf lacks one of the two axes, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -58,6 +58,30 @@ class Region(Struct, frozen=True):
         """Return whether a value has the axis that the reductions run over."""
         return has(key.binding, self.axis)
 
+    @property
+    def is_closed(self) -> bool:
+        """Return whether nothing else reads what products of the region make."""
+        graph, inside = self.graph, {key.node for key in (*self.members, *self.reductions)}
+        made = _of_products(graph)
+        here = [key.node for key in self.members if key not in self.rows and key.node in made]
+        return not any(i in graph.result_set or not inside.issuperset(graph.users[i]) for i in here)
+
+    def only(self, reductions: Collection[Key]) -> Region:
+        """Return the region of some of its reductions; others are leaves."""
+        found, waiting = dict[Key, tuple[Key, ...]](), list(reductions)
+        while waiting:
+            key = waiting.pop()
+            if key in found or key not in self.operands or (key in self.reductions and key not in reductions):
+                continue
+            found[key] = self.operands[key]
+            waiting += found[key]
+        return Region(
+            *(self.graph, self.axis, tuple(m for m in self.members if m in found)),
+            frozenset(r for r in self.rows if r in found),
+            tuple(r for r in self.reductions if r in reductions),
+            MappingProxyType(found),
+        )
+
     def leaves(self) -> tuple[Key, ...]:
         """Return what is read and not computed, once each."""
         made = {*self.members, *self.reductions}
@@ -71,11 +95,10 @@ def has(binding: Binding, axis: Factor) -> bool:
 
 def regions(graph: Graph) -> Iterator[Region]:
     """Yield the regions of a graph, from each product that contracts one axis."""
+    indices, made = _index_like(graph), _of_products(graph)
     for node in graph.nodes:
-        if node.op != "dot":
-            continue
-        for side in (0, 1):
-            found = _Search(graph).region(node, side)
+        for side in (0, 1) if node.op == "dot" else ():
+            found = _Search(graph, indices, made).region(node, side)
             if found is not None:
                 yield found
 
@@ -85,14 +108,11 @@ class _No(Exception):
 
 
 class _Search:
-    def __init__(self, graph: Graph):
-        self._graph = graph
-        self._indices = _index_like(graph)
-        self._of_products = _of_products(graph)
+    def __init__(self, graph: Graph, indices: Collection[int], of_products: Collection[int]):
+        self._graph, self._indices, self._of_products = graph, indices, of_products
         self._axis, self._beside = Factor(1), frozenset[Factor]()
         self._members: dict[Key, tuple[Key, ...]] = {}
         self._reductions: dict[Key, tuple[Key, ...]] = {}
-        self._readers: set[int] = set()
 
     def region(self, dot: Node, side: int) -> Region | None:
         """Return the region whose member is operand ``side`` of a product; None where there is none."""
@@ -130,13 +150,11 @@ class _Search:
             waiting += [o for o in operands if self._is_member(o)]
             if key.node not in self._of_products:
                 continue  # Whoever else reads it may compute it again: a mask, a broadcast.
-            if key.node in self._graph.result_set:
-                raise _No
             for user in self._graph.users[key.node]:
                 waiting += self._user(key, self._graph[user])
 
     def _user(self, key: Key, user: Node) -> Iterator[Key]:
-        """Yield a user if it is a member; take note of it if it is a reduction; raise where it is neither."""
+        """Yield a user if it is a member; take note of it if it is a reduction."""
         number = user.operands.index(key.node)
         if user.op == "reduce" and self._is_reduction(key, user):
             kept = tuple(dim for d, dim in enumerate(key.binding) if d not in user.attributes["dimensions"])
@@ -146,15 +164,10 @@ class _Search:
             self._reductions.update([self._product(key, user, number)])
             return
         binding = to_result(self._graph, user, number, key.binding) if user.op in (*ELEMENTWISE, *_MOVES) else None
-        if binding is None:
-            raise _No
-        if all(f.stride is not None for dim in binding for f in dim):
+        if binding is not None and all(f.stride is not None for dim in binding for f in dim):
             made = Key(user.id, binding)
-            if not self._is_member(made):
-                raise _No
-            yield made
-        else:  # It has more axes: found from below, or outside.
-            self._readers.add(user.id)
+            if self._is_member(made):
+                yield made
 
     def _is_reduction(self, key: Key, user: Node) -> bool:
         reduced = user.attributes["dimensions"]
@@ -181,7 +194,7 @@ class _Search:
         node = self._graph[key.node]
         while node.op in _MOVES and not self._is_member(key):
             binding = to_operand(self._graph, node, 0, key.binding)
-            if binding is None:
+            if binding is None or not self._is_whole(binding):
                 break
             key = Key(node.operands[0], binding)
             node = self._graph[key.node]
@@ -204,7 +217,7 @@ class _Search:
         product's other operand does not have, or tells indices.
         """
         node = self._graph[key.node]
-        if any(not _is_apart(f, self._axis) for dim in key.binding for f in dim):
+        if not self._is_whole(key.binding):
             raise _No
         rows = [f for dim in key.binding for f in dim if f.stride is not None]
         if node.id in self._indices:
@@ -215,16 +228,17 @@ class _Search:
             return not any(self._contracted(node, key))
         return node.op in ELEMENTWISE or node.op in _MOVES
 
+    def _is_whole(self, binding: Binding) -> bool:
+        """Return whether no dimension is a part of the axis, or the axis with more."""
+        return all(_is_apart(f, self._axis) for dim in binding for f in dim)
+
     def _contracted(self, dot: Node, key: Key) -> Iterator[bool]:
         """Yield for each operand of a product whether it is wrong: both have the axis, or one the others too."""
         bound = [to_operand(self._graph, dot, k, key.binding) for k in (0, 1)]
         yield sum(b is not None and has(b, self._axis) for b in bound) != 1
 
     def _region(self) -> Region:
-        graph = self._graph
-        if not self._readers <= {key.node for key in self._members}:
-            raise _No
-        row_ids = self._row_ids()
+        graph, row_ids = self._graph, self._row_ids()
         members, waiting, rows = dict(self._members), list[Key](), set[Key]()
         for operands in (*self._members.values(), *self._reductions.values()):
             waiting += [o for o in operands if o.node in row_ids and o not in members]
@@ -238,11 +252,7 @@ class _Search:
         operands_of = {**members, **self._reductions}
         ordered = tuple(sorted(members, key=lambda k: k.node))
         reductions = tuple(sorted(self._reductions, key=lambda k: k.node))
-        region = Region(graph, self._axis, ordered, frozenset(rows), reductions, MappingProxyType(operands_of))
-        after = depending(graph, {r.node for r in reductions})
-        if any(leaf.node in after for leaf in region.leaves()):
-            raise _No
-        return region
+        return Region(graph, self._axis, ordered, frozenset(rows), reductions, MappingProxyType(operands_of))
 
     def _row_ids(self) -> set[int]:
         """Return the reductions and what is made of their results, element by element."""

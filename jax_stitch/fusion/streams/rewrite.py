@@ -10,7 +10,7 @@ import numpy as np
 from jax_stitch.fusion.streams.body import TileBody, number_of
 from jax_stitch.fusion.streams.masks import share_of_tiles
 from jax_stitch.fusion.streams.region import Key, Region, depending
-from jax_stitch.fusion.streams.separation import Form, Kind, Row, forms, separable
+from jax_stitch.fusion.streams.separation import Form, Kind, Row, forms
 from jax_stitch.fusion.streams.skipped import changes
 from jax_stitch.fusion.streams.tiles import FIRST, PER_LANE, Shape, Tiles
 from jax_stitch.fusion.streams.tiling import Tiling
@@ -21,19 +21,16 @@ from jax_stitch.ir.nest import LIKELY_SHARE
 from jax_stitch.util.values import replace
 
 
-def streamed(region: Region, tiling: Tiling, seconds: float) -> Graph | None:
-    """Return the graph with a region as a loop over tiles; None where its reductions cannot all run in one sweep.
-    ``seconds`` are those that XLA takes for the region.
-    """
-    known = forms(region)
-    return _Rewrite(region, tiling, known, seconds).graph() if separable(region, known) else None
+def streamed(region: Region, tiling: Tiling) -> Graph:
+    """Return the graph with a region, all of whose reductions run in one sweep, as a loop over tiles."""
+    return _Rewrite(region, tiling, forms(region)).graph()
 
 
 class _Rewrite:
     """The rewriting of one region."""
 
-    def __init__(self, region: Region, tiling: Tiling, known: Mapping[Key, Form], seconds: float):
-        self._region, self._tiling, self._known, self._seconds = region, tiling, known, seconds
+    def __init__(self, region: Region, tiling: Tiling, known: Mapping[Key, Form]):
+        self._region, self._tiling, self._known = region, tiling, known
         graph = region.graph
         self._builder = Builder(graph.name)
         last = graph[region.reductions[-1].node]
@@ -78,7 +75,7 @@ class _Rewrite:
         given = [self._tiles.number("s32", 0), *arrays.values()]
         operands = given + [spread[p] for p in body.builder.parameters[len(given) :]]
         carried = TupleType(tuple(graph[p].type for p in graph.parameters))
-        attributes: dict[str, object] = {"trip_count": self._tiling.steps, STREAMED: self._seconds / self._tiling.steps}
+        attributes: dict[str, object] = {"trip_count": self._tiling.steps, STREAMED: True}
         if truth is not None:
             attributes[LIKELY_SHARE] = share_of_tiles(self._region, self._tiling, self._known)
         graphs = {"body": graph, "condition": self._condition(carried)}

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Factor
-from jax_stitch.fusion.streams.region import Key, Region, has
+from jax_stitch.fusion.streams.region import Key, Region, depending, has
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, Node
 
@@ -72,9 +72,31 @@ def forms(region: Region) -> dict[Key, Form]:
     return found
 
 
-def separable(region: Region, known: Mapping[Key, Form]) -> bool:
-    """Return whether all reductions of a region can run in one sweep."""
-    return all(_runs(region.graph[r.node], [known[o] for o in region.operands[r]]) for r in region.reductions)
+def first_sweep(region: Region) -> Region | None:
+    """Return the region of those reductions that can run in one sweep, before all others; None where there are none."""
+    while region.reductions:
+        known, graph = forms(region), region.graph
+        after = depending(graph, {r.node for r in region.reductions})
+        late = _made_of(region, {leaf for leaf in region.leaves() if leaf.node in after})
+        runs = [
+            r
+            for r in region.reductions
+            if r not in late and _runs(graph[r.node], [known[o] for o in region.operands[r]])
+        ]
+        if len(runs) == len(region.reductions):
+            return region
+        region = region.only(runs)
+    return None
+
+
+def _made_of(region: Region, keys: set[Key]) -> set[Key]:
+    """Return the members and reductions that need some leaves."""
+    found = set(keys)
+    ordered = sorted((*region.members, *region.reductions), key=lambda key: key.node)
+    for key in ordered:
+        if not found.isdisjoint(region.operands[key]):
+            found.add(key)
+    return found
 
 
 def _runs(node: Node, terms: Sequence[Form]) -> bool:
