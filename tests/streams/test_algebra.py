@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,11 +15,14 @@ from jax_stitch import graph as graphs
 from jax_stitch.capture.function import capture
 from jax_stitch.capture.module import module_of
 from jax_stitch.fusion.streams.choice import is_streamable
+from jax_stitch.fusion.streams.exchanged import exchanged
 from jax_stitch.fusion.streams.region import regions
 from jax_stitch.fusion.streams.rewrite import streamed
+from jax_stitch.fusion.streams.separation import first_sweep
 from jax_stitch.fusion.streams.tiling import tiling
 from jax_stitch.graph.model import Graph
 from jax_stitch.replay import StitchedGraph, replay
+from tests.fusion import forced
 from tests.streams.programs import PROGRAMS, Program, attention, causal, heads, nowhere, window
 
 CPU = devices.get("zen3")
@@ -31,16 +35,19 @@ def graph_of(program: Program) -> Graph:
 def rewritten(graph: Graph, most: int = 16) -> Graph | None:
     """The graph with all regions as loops; None where there is none."""
     made = graph
-    while True:
-        for region in regions(made):
-            tiles = tiling(region, most) if is_streamable(region) else None
-            following = None if tiles is None else streamed(region, tiles, 1.0)
-            if following is not None:
-                graphs.verify(following)
-                made = following
-                break
-        else:
-            return None if made is graph else made
+    while (found := _next(made, most)) is not None:
+        graphs.verify(found)
+        made = found
+    return None if made is graph else made
+
+
+def _next(graph: Graph, most: int) -> Graph | None:
+    for region in regions(graph):
+        first = first_sweep(region)
+        tiles = tiling(first, most) if first is not None and is_streamable(first) else None
+        if first is not None and tiles is not None:
+            return streamed(first, tiles)
+    return None
 
 
 def run(graph: Graph, arguments: tuple[Any, ...]) -> list[np.ndarray]:
@@ -94,16 +101,74 @@ def test_rows_that_grow_are_corrected() -> None:
     agree(Program(attention, (np.abs(q), k[:, ::-1], v)), 2e-5)
 
 
+def vjp(q: Any, k: Any, v: Any, g: Any, **options: Any) -> Any:
+    result, back = jax.vjp(lambda *a: attention(*a, **options), q, k, v)
+    return result, back(jnp.tanh(result) * g)
+
+
+GRADIENTS = {
+    "full": vjp,
+    "causal": partial(vjp, mask=causal),
+    "window, soft cap": partial(vjp, mask=window, cap=20.0),
+    "finite fill": partial(vjp, mask=causal, fill=-1e9),
+}
+
+
+@pytest.mark.parametrize("is_exchanged", [False, True])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_need_several_loops(name: str, is_exchanged: bool) -> None:
+    """Catches loops that read what later ones make, and sums over the wrong of two equal axes."""
+    arguments = *heads(40, 56), heads(40)[1]
+    graph = graph_of(Program(GRADIENTS[name], arguments))
+    made = rewritten(exchanged(graph) if is_exchanged else graph)
+    assert made is not None
+    assert not any(n.op == "dot" for n in made.nodes)
+    assert sum(n.op == "while" for n in made.nodes) == (3 if is_exchanged else 4)
+    expected = jax.tree.leaves(jax.jit(GRADIENTS[name])(*arguments))
+    for result, wanted in zip(run(made, arguments), expected, strict=True):
+        np.testing.assert_allclose(result, wanted, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf], ids=str)
+@pytest.mark.parametrize("place", range(4), ids=("q", "k", "v", "cotangent"))
+def test_special_values_stay_in_gradients(place: int, value: float) -> None:
+    """Catches tiles that are skipped although zero times infinity is in them."""
+    arguments = [np.array(a) for a in (*heads(48), heads(48)[1])]
+    arguments[place][0, 40, 1, 3] = value
+    graph = graph_of(Program(GRADIENTS["causal"], tuple(arguments)))
+    made = rewritten(graph)
+    assert made is not None
+    expected = jax.tree.leaves(jax.jit(GRADIENTS["causal"])(*arguments))
+    for result, wanted in zip(run(made, tuple(arguments)), expected, strict=True):
+        np.testing.assert_array_equal(np.isfinite(result), np.isfinite(wanted))
+
+
+def weighted(a: Any, b: Any, w: Any) -> Any:
+    return (w * (a @ b.T)).sum(1), (w * (a @ b.T) * 2.0).sum(0)
+
+
+def test_sums_are_exchanged() -> None:
+    """Catches weights and factors of the wrong side, and another order of dimensions."""
+    rng = np.random.default_rng(0)
+    arguments = tuple(rng.standard_normal(s).astype(np.float32) for s in ((24, 8), (40, 8), (24, 40)))
+    graph = forced.graph_of(weighted, *arguments)
+    made = exchanged(graph)
+    graphs.verify(made)
+    assert [n.tensor.dims for n in made.nodes if n.op == "dot"] == [(24, 8), (40, 8)]
+    for result, wanted in zip(run(made, arguments), weighted(*arguments), strict=True):
+        np.testing.assert_allclose(result, wanted, 1e-5, 1e-5)
+
+
 def centred(x: Any, y: Any) -> Any:
     """A variance: its terms are not separated, since they would cancel."""
     s = x @ y.T
     mean = s.mean(1, keepdims=True)
-    return ((s - mean) ** 2).sum(1), s.max(1)
+    return ((s - mean) ** 2) @ y, s.max(1)
 
 
-def read_elsewhere(q: Any, k: Any, v: Any) -> Any:
+def returned_too(q: Any, k: Any, v: Any) -> Any:
     weights = jax.nn.softmax(q @ k.T)
-    return weights @ v, weights[0]
+    return weights @ v, weights
 
 
 def sorted_too(q: Any, k: Any, v: Any) -> Any:
@@ -111,14 +176,21 @@ def sorted_too(q: Any, k: Any, v: Any) -> Any:
     return weights @ v, jnp.sort(weights, 1)[:, 0]
 
 
-@pytest.mark.parametrize("function", [read_elsewhere, sorted_too], ids=lambda f: f.__name__)
-def test_what_is_read_elsewhere_is_no_region(function: Any) -> None:
+@pytest.mark.parametrize("function", [returned_too, sorted_too], ids=lambda f: f.__name__)
+def test_what_is_read_elsewhere_is_open(function: Any) -> None:
+    """Catches regions that are taken for closed, so that their values would be computed twice."""
     arguments = normal_matrices()
-    assert rewritten(graph_of(Program(function, arguments))) is None
+    found = [first_sweep(r) for r in regions(graph_of(Program(function, arguments)))]
+    assert [r.is_closed for r in found if r is not None and is_streamable(r)] == [False]
+    agree(Program(function, arguments), 2e-5)
 
 
-def test_what_cancels_is_no_region() -> None:
-    assert rewritten(graph_of(Program(centred, normal_matrices()[:2]))) is None
+def test_what_cancels_waits() -> None:
+    """Catches sums of squared differences that are separated: they need the mean first."""
+    graph = graph_of(Program(centred, normal_matrices()[:2]))
+    (first,) = (r for r in map(first_sweep, regions(graph)) if r is not None and is_streamable(r))
+    assert [graph[r.node].op for r in first.reductions] == ["reduce", "reduce"]
+    agree(Program(centred, normal_matrices()[:2]), 1e-4)
 
 
 def normal_matrices() -> tuple[Any, ...]:

@@ -55,6 +55,7 @@ class TileBody:
         self._maxima: dict[tuple[str, int], int] = {}
         self._members: dict[Key, int] = {}
         self._is_inside: int | None = None
+        self._scaled: dict[tuple[int, int], int] = {}
         self.sums = {key: self._sum(key) for key in region.reductions}
 
     # -- tiles
@@ -172,12 +173,14 @@ class TileBody:
         if exponent is None:
             return Sum(self._run("add", tile))
         scale = self._maximum(exponent)
+        if (tile, scale) in self._scaled:  # The same but for what is multiplied at the end.
+            return Sum(self._scaled[tile, scale], scale)
         before = self.builder.parameter(t.type(tile))
         change = t.each("subtract", self.running[scale].before, self._finite(scale))
         factor = t.converted(t.each("exponential", change), dtype)
         own = t.type(tile).dims[2:]
         factor = t.spread(factor, (*t.dims(PER_LANE), *own), (0, 1))
-        number = len(self.running)
+        number = self._scaled[tile, scale] = len(self.running)
         after = t.each("add", t.each("multiply", before, factor), tile)
         self.running.append(Running("add", before, after))
         return Sum(number, scale)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
+from jax_stitch.fusion.streams.exchanged import exchanged
 from jax_stitch.fusion.streams.region import Region, regions
 from jax_stitch.fusion.streams.rewrite import streamed
 from jax_stitch.fusion.streams.separation import first_sweep
 from jax_stitch.fusion.streams.tiling import tiling
-from jax_stitch.graph.model import STREAMED, Graph
+from jax_stitch.graph.model import STREAMED, Graph, TensorType
 from jax_stitch.loops.loop_patterns import seconds_in_teams
 from jax_stitch.loops.xla_cost import work_seconds
 
@@ -29,6 +31,17 @@ MOST_LOOPS = 64
 
 
 def with_streams(graph: Graph, device: Device) -> Graph:
+    """Return the graph with the regions as loops that are faster so; with sums exchanged, where they are faster yet."""
+    made, other = _streamed(graph, device), exchanged(graph)
+    if other is graph:
+        return made
+    other = _streamed(other, device)
+    taken, by_other = seconds(made, device), seconds(other, device)
+    has_loops = any(STREAMED in n.attributes for n in other.nodes)
+    return other if has_loops and taken is not None and by_other is not None and by_other < taken else made
+
+
+def _streamed(graph: Graph, device: Device) -> Graph:
     """Return the graph with the regions as loops that are faster so."""
     refused: set[frozenset[str]] = set()
     while (found := _next(graph, refused)) is not None:
@@ -87,4 +100,15 @@ def seconds(graph: Graph, device: Device) -> float | None:
             total += MARGIN * taken + AROUND * device.target.launch_seconds
     others = [n for n in graph.nodes if STREAMED not in n.attributes]
     kernels = {n.kernel for n in others if n.kernel}
-    return total + work_seconds(graph, others, device) + len(kernels) * device.target.kernel_seconds
+    calls = len(kernels) * device.target.kernel_seconds
+    return total + calls + work_seconds(graph, others, device) + _moved_bytes(graph, device) / device.memory_bandwidth
+
+
+def _moved_bytes(graph: Graph, device: Device) -> int:
+    """Return the bytes of arrays that XLA's kernels write and others read, if no cache holds them."""
+    moved = 0
+    for n in graph.nodes:
+        if n.kernel and isinstance(n.type, TensorType) and (size := node_bytes(n)) > device.l2_bytes:
+            readers = {graph[u].kernel for u in graph.users[n.id]} - {n.kernel}
+            moved += size * (1 + len(readers)) if readers else 0
+    return moved

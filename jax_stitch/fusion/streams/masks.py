@@ -1,4 +1,4 @@
-"""Masks: truths that leave of an exponent what they fill it with, so that whole tiles add nothing to sums."""
+"""Masks: truths that leave nothing of the terms of a reduction where they do not hold, so that tiles can be skipped."""
 
 from __future__ import annotations
 
@@ -16,24 +16,34 @@ from jax_stitch.indices import Expr, const, var
 _MOST = 8
 """Tiles along each axis that are looked at for an estimate."""
 
+_MOVES = ("broadcast", "reshape", "transpose")
+
 
 class Mask(Struct, frozen=True):
-    """Where ``truth`` does not hold, an exponent is ``fill``."""
+    """Where ``truth`` does not hold, a term changes nothing: if exponentials of ``fill`` are zero by what the row has
+    reached (None: zero as it is), or by the values ``less`` that are subtracted from it, and ``finite`` values are.
+    """
 
     truth: Key
-    fill: float
+    fill: float | None
+    less: Key | None = None
+    finite: tuple[Key, ...] = ()
 
 
 def mask_of(region: Region, known: Mapping[Key, Form], reduction: Key) -> Mask | None:
-    """Return the mask of a maximum, or of a sum of exponentials times numbers; None where there is none."""
+    """Return the mask of a maximum, or of a sum; None where there is none."""
     node, operands = region.graph[reduction.node], region.operands[reduction]
     if node.op == "reduce" and combines_by(node.graphs["to_apply"], 0) == "maximum":
         return _filled(region, known, operands[0])
-    term = next((o for o in operands if known[o].exponent is not None), None)
-    if term is None or (node.op == "dot" and all(o in region.operands for o in operands)):
+    if node.op == "reduce" and combines_by(node.graphs["to_apply"], 0) != "add":
         return None
+    terms = [o for o in operands if o in region.operands]
+    if len(terms) != 1:
+        return None
+    (term,) = terms
     exponent = known[term].exponent
-    assert exponent is not None
+    if exponent is None:
+        return _zero(region, known, term)
     return _filled(region, known, exponent) if is_exponential(region, known, term) else None
 
 
@@ -58,7 +68,7 @@ def _filled(region: Region, known: Mapping[Key, Form], key: Key) -> Mask | None:
             fill = constant(region.graph, operands[2].node)
             return None if fill is None or fill > 0 else Mask(operands[0], fill)
         free = [o for o in operands if known[o].kind is not Kind.ROW]
-        if node.op not in ("add", "subtract", "broadcast", "reshape", "transpose") or len(free) != 1:
+        if node.op not in ("add", "subtract", *_MOVES) or len(free) != 1:
             return None
         if node.op == "subtract" and free[0] != operands[0]:
             return None
@@ -66,17 +76,47 @@ def _filled(region: Region, known: Mapping[Key, Form], key: Key) -> Mask | None:
     return None
 
 
+def _zero(region: Region, known: Mapping[Key, Form], key: Key) -> Mask | None:
+    """Return the mask of a free term, which is zero where that does not hold."""
+    node, operands = region.graph[key.node], region.operands.get(key, ())
+    match node.op:
+        case "broadcast" | "reshape" | "transpose" | "convert" | "negate" if operands:
+            return _zero(region, known, operands[0])
+        case "select" if constant(region.graph, operands[2].node) == 0:
+            return Mask(operands[0], None)
+        case "multiply":
+            for one, other in (operands, operands[::-1]):
+                mask = _zero(region, known, one) if one in region.operands else None
+                if mask is not None and constant(region.graph, other.node) is not None:
+                    return mask
+                if mask is not None and (small := _small(region, other)) is not None:
+                    return Mask(mask.truth, mask.fill, mask.less, (*mask.finite, small))
+        case "exponential" if operands[0] in region.operands:
+            less, (left, *right) = region.graph[operands[0].node], region.operands[operands[0]]
+            mask = _filled(region, known, left) if less.op == "subtract" else None
+            small = _small(region, right[0]) if right else None
+            if mask is not None and small is not None:
+                return Mask(mask.truth, mask.fill, small)
+    return None
+
+
+def _small(region: Region, key: Key) -> Key | None:
+    """Return the value that one is broadcast from, along the axis or beside it."""
+    node = region.graph[key.node]
+    if node.op == "broadcast" and key in region.operands:
+        return region.operands[key][0]
+    return None if region.has_axis(key) and key in region.operands else key
+
+
 def share_of_tiles(region: Region, tiling: Tiling, known: Mapping[Key, Form]) -> float:
     """Return about which share of all tiles the masks of a region leave something of."""
-    masks = {mask for r in region.reductions if (mask := mask_of(region, known, r)) is not None}
+    truths = {mask.truth for r in region.reductions if (mask := mask_of(region, known, r)) is not None}
     left = tried = 0
     for tile in _some(tiling.tiles):
         for step in _some(tiling.steps):
+            indices = ((region.graph[t.node], _index(t, tiling, tile, step)) for t in truths)
+            left += any(known_choice(region.graph, node, index) is not False for node, index in indices)
             tried += 1
-            left += any(
-                known_choice(region.graph, region.graph[m.truth.node], _index(m.truth, tiling, tile, step)) is not False
-                for m in masks
-            )
     return left / tried
 
 

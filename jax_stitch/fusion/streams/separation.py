@@ -74,6 +74,7 @@ def forms(region: Region) -> dict[Key, Form]:
 
 def first_sweep(region: Region) -> Region | None:
     """Return the region of those reductions that can run in one sweep, before all others; None where there are none."""
+    region = region.only(region.reductions)
     while region.reductions:
         known, graph = forms(region), region.graph
         after = depending(graph, {r.node for r in region.reductions})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
@@ -27,27 +27,43 @@ def changes(body: TileBody) -> int | None:
             return None
         masks[mask] = made.running if made.scale is None else made.scale
         if body.region.graph[key.node].op == "dot":
-            truths.append(_is_infinite(body, key))
+            (other,) = (o for o in body.region.operands[key] if o not in body.region.operands)
+            truths.append(_is_infinite(body, body.with_rows(body.leaf(other), other)))
+    for truth in dict.fromkeys(mask.truth for mask in masks):
+        truths.append(_any(body, truth))
     for mask, number in masks.items():
-        truths.append(_any(body, mask.truth))
-        if mask.fill != -np.inf:
-            reached = body.running[number].before
-            least = t.each("exponential", t.each("subtract", t.like(reached, mask.fill), reached))
-            truths.append(t.combined("or", t.compared(least, "NE", t.like(least, 0.0))))
+        truths += _unless_zero(body, mask, body.running[number].before)
     rows = (t.tiling.rows,)
-    return reduce(lambda a, b: t.each("or", a, b), (t.spread(i, rows, ()) for i in truths))
+    return reduce(lambda a, b: t.each("or", a, b), (t.spread(i, rows, ()) for i in dict.fromkeys(truths)))
 
 
-def _is_infinite(body: TileBody, key: Key) -> int:
-    """Return for each row whether the other factor of a sum of products has infinities or NaN."""
+def _unless_zero(body: TileBody, mask: Mask, reached: int) -> Iterator[int]:
+    """Yield for each row whether what a mask fills with is not zero after all."""
     t = body.tiles
-    (other,) = (o for o in body.region.operands[key] if o not in body.region.operands)
-    factor = body.with_rows(body.leaf(other), other)
-    zeros = t.each("multiply", factor, t.like(factor, 0.0))
-    zero = t.combined("add", zeros)  # Along memory first.
-    if len(t.type(zero).dims) > 1:
-        zero = t.combined("add", zero, range(1, len(t.type(zero).dims)))
-    return t.compared(zero, "NE", t.like(zero, 0.0))
+    for key in mask.finite:
+        yield _is_infinite(body, body.with_rows(body.free(key), key))
+    if mask.fill is None or (mask.fill == -np.inf and mask.less is None):
+        return
+    less = reached if mask.less is None else body.with_rows(body.free(mask.less), mask.less)
+    least = t.each("exponential", t.each("subtract", t.like(less, mask.fill), less))
+    yield _inside(body, t.compared(least, "NE", t.like(least, 0.0)))
+
+
+def _is_infinite(body: TileBody, i: int) -> int:
+    """Return for each row whether a value has infinities or NaN."""
+    t = body.tiles
+    zeros = t.each("multiply", i, t.like(i, 0.0))
+    if len(t.type(zeros).dims) > 2:
+        zeros = t.combined("add", zeros)  # Along memory first.
+    if len(t.type(zeros).dims) > 1:
+        zeros = t.combined("add", zeros)
+    return t.compared(zeros, "NE", t.like(zeros, 0.0))
+
+
+def _inside(body: TileBody, i: int) -> int:
+    """Return for each row whether a truth holds in a tile."""
+    t = body.tiles
+    return t.combined("or", i, range(1, len(t.type(i).dims))) if len(t.type(i).dims) > 1 else i
 
 
 def _any(body: TileBody, key: Key) -> int:
