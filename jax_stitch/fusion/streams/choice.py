@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Hashable, Iterator
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
@@ -10,7 +10,7 @@ from jax_stitch.fusion.streams.exchanged import exchanged
 from jax_stitch.fusion.streams.region import Region, regions
 from jax_stitch.fusion.streams.rewrite import streamed
 from jax_stitch.fusion.streams.separation import first_sweep
-from jax_stitch.fusion.streams.tiling import tiling
+from jax_stitch.fusion.streams.tiling import Tiling, tiling
 from jax_stitch.graph.model import STREAMED, Graph, TensorType
 from jax_stitch.loops.loop_patterns import seconds_in_teams
 from jax_stitch.loops.xla_cost import work_seconds
@@ -26,8 +26,11 @@ AROUND = 3
 MARGIN = 1.1
 """The factor by which a loop over tiles has to be estimated faster than XLA's kernels for the whole arrays."""
 
-MOST_LOOPS = 64
-"""Loops of one graph at most."""
+WIDE = 3
+"""How many times as large as its factors a product has to be to be computed again, instead of written and read."""
+
+MOST_LOOPS = 8
+"""Loops at most that go through the same arrays."""
 
 
 def with_streams(graph: Graph, device: Device) -> Graph:
@@ -43,43 +46,68 @@ def with_streams(graph: Graph, device: Device) -> Graph:
 
 def _streamed(graph: Graph, device: Device) -> Graph:
     """Return the graph with the regions as loops that are faster so."""
-    refused: set[frozenset[str]] = set()
-    while (found := _next(graph, refused)) is not None:
-        region, made = found
-        if not region.is_closed:
-            made = _with_all(made)
-        before, after = seconds(graph, device), seconds(made, device)
-        if after is not None and before is not None and after < before:
-            graph = made
-        else:
-            refused.add(_names(region))
+    refused: set[Hashable] = set()
+    while (made := _faster(graph, device, refused)) is not None:
+        graph = made
     return graph
 
 
-def _next(graph: Graph, refused: Collection[frozenset[str]]) -> tuple[Region, Graph] | None:
-    """Return a region that may be streamed, and the graph in which it is; None where there is no other one."""
-    for found in regions(graph):
-        region = first_sweep(found)
-        if region is None or not is_streamable(region) or _names(region) in refused:
+def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | None:
+    """Return the graph with one more region as a loop, and what else reads its arrays; None where none is faster so.
+    Regions like those that are ``refused`` are not tried.
+    """
+    before: float | None = None
+    for region, tiles in _candidates(graph):
+        if (like := _signature(region)) in refused or not (region.is_closed or _is_wide(region)):
             continue
-        tiles = tiling(region, TILE)
-        if tiles is not None:
-            return region, streamed(region, tiles)
+        made = streamed(region, tiles)
+        if not region.is_closed:
+            made = _with_readers(made, _products(region))
+        before = seconds(graph, device) if before is None else before
+        after = seconds(made, device)
+        if before is not None and after is not None and after < before:
+            return made
+        refused.add(like)
     return None
 
 
-def _with_all(graph: Graph) -> Graph:
-    """Return the graph with all of its regions as loops: what reads one that is open may be another."""
+def _candidates(graph: Graph) -> Iterator[tuple[Region, Tiling]]:
+    """Yield the regions of a graph that may be loops, each with its tiles."""
+    for found in regions(graph):
+        region = first_sweep(found)
+        tiles = tiling(region, TILE) if region is not None and is_streamable(region) else None
+        if region is not None and tiles is not None:
+            yield region, tiles
+
+
+def _with_readers(graph: Graph, products: set[str]) -> Graph:
+    """Return the graph with all regions as loops that hold some of these products: those that an open region leaves."""
     for _ in range(MOST_LOOPS):
-        found = _next(graph, ())
+        found = next((c for c in _candidates(graph) if not products.isdisjoint(_products(c[0]))), None)
         if found is None:
             break
-        graph = found[1]
+        products |= _products(found[0])
+        graph = streamed(*found)
     return graph
 
 
-def _names(region: Region) -> frozenset[str]:
-    return frozenset(region.graph[r.node].name for r in region.reductions)
+def _products(region: Region) -> set[str]:
+    """Return the names of the products that a region holds."""
+    nodes = (region.graph[m.node] for m in region.members)
+    return {n.name for n in nodes if n.op == "dot"}
+
+
+def _signature(region: Region) -> Hashable:
+    """Return what is equal for regions of equal layers."""
+    nodes = (region.graph[key.node] for key in (*region.members, *region.reductions))
+    return tuple((n.op, n.type) for n in nodes)
+
+
+def _is_wide(region: Region) -> bool:
+    """Return whether products of a region are so large beside their factors that computing them again may pay."""
+    graph = region.graph
+    dots = (graph[m.node] for m in region.members if graph[m.node].op == "dot")
+    return all(n.tensor.size >= WIDE * sum(graph[o].tensor.size for o in n.operands) for n in dots)
 
 
 def is_streamable(region: Region) -> bool:

@@ -120,6 +120,8 @@ class _Search:
         contracted = dot.attributes[("lhs_contracting_dims", "rhs_contracting_dims")[side]]
         if len(contracted) != 1 or source.op == "parameter" or min(source.tensor.dims, default=1) < 2:
             return None
+        if 2 * source.tensor.size < dot.tensor.size + self._graph[dot.operands[1 - side]].tensor.size:
+            return None  # Its tiles are smaller than what is read and written for them.
         strides, stride = list[int](), 1
         for size in reversed(source.tensor.dims):
             strides.insert(0, stride)
