@@ -34,7 +34,7 @@ SOME = (
 @pytest.fixture(autouse=True)
 def always_worth() -> Iterator[None]:
     """Small programs too, in several tiles."""
-    with mock.patch.multiple(choice, TILE=16, MARGIN=1e-6, AROUND=0):
+    with mock.patch.multiple(choice, TILE=16, MARGIN=1e-6, AROUND=0, WIDE=0):
         yield
 
 
