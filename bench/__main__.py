@@ -15,6 +15,7 @@ from rich.console import Console
 
 from bench import (
     accesses,
+    attention,
     autotune,
     copies,
     evaluators,
@@ -72,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         small.add,
         inside.add,
         predicted.add,
+        attention.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan
-from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.model import STREAMED, Graph, Node
 from jax_stitch.loops.loop_patterns import prepared
 from jax_stitch.util.user_errors import UserError
 
@@ -78,7 +78,15 @@ def _plans(plan: FusionPlan, graph: Graph, device: Device) -> Iterator[tuple[Fus
 
 
 def _planned(plan: FusionPlan, name: str) -> tuple[int, ...]:
-    return tuple(n.id for n in plan.graph.nodes if n.name == name)
+    """Return the nodes of that name, and the loops over tiles that compute it."""
+    return tuple(n.id for n in plan.graph.nodes if n.name == name or name in streamed_names(n))
+
+
+def streamed_names(node: Node) -> frozenset[str]:
+    """Return the names of what a loop over tiles computes; of other nodes, none."""
+    if STREAMED not in node.attributes:
+        return frozenset()
+    return frozenset(n.name for n in node.graphs["body"].nodes if n.op not in ("parameter", "constant", "iota"))
 
 
 def _inside(node: Node) -> Iterator[tuple[Node, Graph]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from jax_stitch.explain.candidates import candidates, names_of
-from jax_stitch.explain.find import Located, find
+from jax_stitch.explain.find import Located, find, streamed_names
 from jax_stitch.explain.model import Explanation
 from jax_stitch.explain.rules import Kernels, stops
 from jax_stitch.fusion.delta_evaluator import Gain, XlaKernels, evaluate
@@ -44,7 +44,7 @@ def explain(stitched: Stitched, instruction: str) -> Explanation:
         xla_kernel=here.xla_kernel,
         kernels=tuple(kernels),
         kernel_instructions=sum(len(p.pattern.nodes) for p in own[0][0].scheduled.parts) if own else 0,
-        reason=_saved(gain) if gain is not None else _reason(located),
+        reason=_saved(located, gain) if gain is not None else _reason(located),
         chosen=gain,
         plan_seconds=predicted(plan, device).seconds,
         candidates=candidates(graph, located.node, plan, patterns, device),
@@ -77,7 +77,10 @@ def _gain(graph: Graph, patterns: list[Pattern], stitched: Stitched) -> Gain:
     return total
 
 
-def _saved(gain: Gain) -> str:
+def _saved(located: Located, gain: Gain) -> str:
+    """Return what the kernel saves; of what a loop over tiles computes, how."""
+    if any(located.name in streamed_names(located.plan.graph[i]) for i in located.planned):
+        return "computed tile by tile, with the reductions over it; only their results are written"
     kernels = "a kernel" if gain.merged == 1 else f"{gain.merged} kernels"
     merged = f"its part takes the place of {kernels}" if gain.merged else "its part is of parts of kernels"
     merged += " of XLA, a fusion by Triton or a library counted for each of its reductions"

@@ -24,7 +24,7 @@ def guarded(roles: Roles) -> tuple[Roles, int] | None:
     if any(s.op != "select" or s.operands[2] != p for s, p in zip(selects, parameters, strict=True)):
         return None
     truths = {_source(body, s.operands[0]) for s in selects}
-    if len(truths) != 1:
+    if len(truths) != 1 or any(body[i].op == "parameter" for i in truths):
         return None
     results = list(body.results)
     for k, s in zip(roles.values, selects, strict=True):

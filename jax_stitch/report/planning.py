@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from jax_stitch.compile.nvrtc import require
 from jax_stitch.devices import Device
 from jax_stitch.explain import explain
 from jax_stitch.fusion import FusionPlan
+from jax_stitch.graph.model import STREAMED, Node
 from jax_stitch.latency import Latency, latency
 from jax_stitch.launch import choice, host
 from jax_stitch.options.autotune import Autotune
@@ -196,9 +197,17 @@ def _kernel_plans(stitched: Stitched) -> tuple[KernelPlan, ...]:
     return tuple(_kernel_plan(kernel, latencies[id(kernel.source)]) for kernel in stitched.kernels)
 
 
+def _operations(node: Node) -> Iterable[Node]:
+    """Return the operations of the user's program that a node stands for: a loop over tiles has them in its body."""
+    if STREAMED not in node.attributes:
+        return (node,)
+    made = {n.name: n for n in node.graphs["body"].nodes if n.op not in ("parameter", "constant", "iota")}
+    return made.values()
+
+
 def _kernel_plan(kernel: StitchedKernel, predicted: Latency) -> KernelPlan:
     graph = kernel.scheduled.graph
-    nodes = [graph[i] for p in kernel.scheduled.parts for i in sorted(p.pattern.nodes)]
+    nodes = [n for p in kernel.scheduled.parts for i in sorted(p.pattern.nodes) for n in _operations(graph[i])]
     copies = [i for p in kernel.scheduled.parts for i in sorted(p.pattern.copies)]
     source = kernel.source
     return KernelPlan(

@@ -99,6 +99,7 @@ def test_expressions_mean_the_same_in_cpp(m, n, step_a, step_b, offset, operatio
 
 
 I = "s32[4] iota(), iota_dimension=0"  # noqa: E741
+THREES = "%t = s32[] constant(3)\n%c = s32[4] broadcast(%t), dimensions={}"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,17 @@ I = "s32[4] iota(), iota_dimension=0"  # noqa: E741
         ("%i = u8[300] iota(), iota_dimension=0\n%r = s32[300] convert(%i)", None),
         ("%i = s32[300] iota(), iota_dimension=0\n%r = s8[300] convert(%i)", None),
         ("%p = s32[4] parameter(0)\n%r = s32[4] reverse(%p), dimensions={0}", None),
+        (f"%i = {I}\n{THREES}\n%r = s32[4] multiply(%c, %i)", [0, 3, 6, 9]),
+        (f"%i = {I}\n%r = s32[4] multiply(%i, %i)", None),
+        (f"%i = {I}\n{THREES}\n%r = s32[4] divide(%i, %c)", [0, 0, 0, 1]),
+        (f"%i = {I}\n{THREES}\n%r = s32[4] remainder(%i, %c)", [0, 1, 2, 0]),
+        (f"%i = {I}\n{THREES}\n%n = s32[4] subtract(%i, %c)\n%r = s32[4] divide(%n, %c)", None),
+        (f"%i = {I}\n{THREES}\n%r = s32[4] divide(%c, %i)", None),
+        (
+            "%i = s8[100] iota(), iota_dimension=0\n%t = s8[] constant(3)\n%c = s8[100] broadcast(%t), dimensions={}\n"
+            "%r = s8[100] multiply(%i, %c)",
+            None,
+        ),
     ],
 )
 def test_values_known_as_index_expressions(body: str, expected: list[int] | None) -> None:

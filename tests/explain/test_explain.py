@@ -134,3 +134,21 @@ def test_what_was_never_planned_says_so() -> None:
     found: Plan = stitch_jit(mutating).plan(jax.ShapeDtypeStruct((8,), jnp.float32), device="cpu")
     with pytest.raises(ValueError, match="nothing of mutating was planned"):
         found.explain("add.1")
+
+
+def test_what_is_computed_tile_by_tile_is_said_to_be() -> None:
+    """Catches operations of a loop over tiles that count as left to XLA, and as kernels that are still there."""
+    array = jax.ShapeDtypeStruct((2, 1024, 8, 64), jnp.float32)
+    found: Plan = stitch_jit(attention).plan(array, array, array, device="zen3")
+    (kernel,) = (k for k in found.kernels if "a loop of" in k.source)
+    products = [name for name in kernel.ops if found.explain(name).op == "dot"]
+    assert len(products) == 2
+    for name in products:
+        assert "tile by tile" in found.explain(name).reason
+        assert kernel.name in found.explain(name).kernels
+    assert not any(k.kind == "library" for k in found.program.after.kernels)
+
+
+def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> Any:
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.125
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)

@@ -1,4 +1,4 @@
-"""Regions as loops over tiles, run by XLA: the same values as those of the program that they come from."""
+"""Streams as loops over tiles, run by XLA: the same values as those of the program that they come from."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from jax_stitch.capture.function import capture
 from jax_stitch.capture.module import module_of
 from jax_stitch.fusion.streams.choice import is_streamable
 from jax_stitch.fusion.streams.exchanged import exchanged
-from jax_stitch.fusion.streams.region import regions
 from jax_stitch.fusion.streams.rewrite import streamed
 from jax_stitch.fusion.streams.separation import first_sweep
+from jax_stitch.fusion.streams.stream import streams
 from jax_stitch.fusion.streams.tiling import tiling
 from jax_stitch.graph.model import Graph
 from jax_stitch.replay import StitchedGraph, replay
@@ -33,7 +33,7 @@ def graph_of(program: Program) -> Graph:
 
 
 def rewritten(graph: Graph, most: int = 16) -> Graph | None:
-    """The graph with all regions as loops; None where there is none."""
+    """The graph with all streams as loops; None where there is none."""
     made = graph
     while (found := _next(made, most)) is not None:
         graphs.verify(found)
@@ -42,8 +42,8 @@ def rewritten(graph: Graph, most: int = 16) -> Graph | None:
 
 
 def _next(graph: Graph, most: int) -> Graph | None:
-    for region in regions(graph):
-        first = first_sweep(region)
+    for stream in streams(graph):
+        first = first_sweep(stream)
         tiles = tiling(first, most) if first is not None and is_streamable(first) else None
         if first is not None and tiles is not None:
             return streamed(first, tiles)
@@ -178,9 +178,9 @@ def sorted_too(q: Any, k: Any, v: Any) -> Any:
 
 @pytest.mark.parametrize("function", [returned_too, sorted_too], ids=lambda f: f.__name__)
 def test_what_is_read_elsewhere_is_open(function: Any) -> None:
-    """Catches regions that are taken for closed, so that their values would be computed twice."""
+    """Catches streams that are taken for closed, so that their values would be computed twice."""
     arguments = normal_matrices()
-    found = [first_sweep(r) for r in regions(graph_of(Program(function, arguments)))]
+    found = [first_sweep(r) for r in streams(graph_of(Program(function, arguments)))]
     assert [r.is_closed for r in found if r is not None and is_streamable(r)] == [False]
     agree(Program(function, arguments), 2e-5)
 
@@ -188,7 +188,7 @@ def test_what_is_read_elsewhere_is_open(function: Any) -> None:
 def test_what_cancels_waits() -> None:
     """Catches sums of squared differences that are separated: they need the mean first."""
     graph = graph_of(Program(centred, normal_matrices()[:2]))
-    (first,) = (r for r in map(first_sweep, regions(graph)) if r is not None and is_streamable(r))
+    (first,) = (r for r in map(first_sweep, streams(graph)) if r is not None and is_streamable(r))
     assert [graph[r.node].op for r in first.reductions] == ["reduce", "reduce"]
     agree(Program(centred, normal_matrices()[:2]), 1e-4)
 

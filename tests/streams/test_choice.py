@@ -1,4 +1,4 @@
-"""Which regions become loops over tiles, by estimates for described processors."""
+"""Which streams become loops over tiles, by estimates for described processors."""
 
 from __future__ import annotations
 

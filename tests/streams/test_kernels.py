@@ -1,4 +1,4 @@
-"""Regions as kernels of a CPU: one kernel in place of two products and what stands between them, whatever its sizes."""
+"""Streams as kernels of a CPU: one kernel in place of two products and what stands between them, whatever its sizes."""
 
 from __future__ import annotations
 

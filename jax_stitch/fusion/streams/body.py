@@ -1,4 +1,4 @@
-"""One iteration of a loop over tiles, as a graph: the tile of each value of a region, and what it does to what the loop
+"""One iteration of a loop over tiles, as a graph: the tile of each value of a stream, and what it does to what the loop
 carries.
 """
 
@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 
 from jax_stitch.fusion.streams.masks import is_exponential
-from jax_stitch.fusion.streams.region import Key, Region
 from jax_stitch.fusion.streams.separation import Form, Kind
+from jax_stitch.fusion.streams.stream import Key, Stream
 from jax_stitch.fusion.streams.tiles import FIRST, PER_LANE, PER_STEP, Shape, Tiles
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.builder import Builder, freeze
@@ -43,10 +43,10 @@ class Sum(Struct, frozen=True):
 class TileBody:
     """One iteration: the tile of each member, and what it does to the values carried."""
 
-    def __init__(self, region: Region, tiling: Tiling, known: Mapping[Key, Form], origin: Node, types: Arrays):
-        self.region, self.known, self._arrays = region, known, dict[tuple[Key, bool], int]()
+    def __init__(self, stream: Stream, tiling: Tiling, known: Mapping[Key, Form], origin: Node, types: Arrays):
+        self.stream, self.known, self._arrays = stream, known, dict[tuple[Key, bool], int]()
         self.builder = Builder("tile")
-        self.tiles = Tiles(self.builder, region, tiling, origin)
+        self.tiles = Tiles(self.builder, stream, tiling, origin)
         self.counter = self.builder.parameter(COUNTER)
         for array, type_ in types.items():
             self._arrays[array] = self.builder.parameter(type_)
@@ -56,24 +56,28 @@ class TileBody:
         self._members: dict[Key, int] = {}
         self._is_inside: int | None = None
         self._scaled: dict[tuple[int, int], int] = {}
-        self.sums = {key: self._sum(key) for key in region.reductions}
+        self.sums: dict[Key, Sum] = {}
+        for key in stream.reductions:
+            with self.tiles.named_as(stream.graph[key.node]):
+                self.sums[key] = self._sum(key)
 
     # -- tiles
 
     def leaf(self, key: Key, *, own_first: bool = False) -> int:
         """Return the tile of what lies in memory; one number stays one."""
-        number = number_of(self.region.graph[key.node])
+        number = number_of(self.stream.graph[key.node])
         if number is not None:
             return self.tiles.number(*number)
         array = self._arrays[key, own_first]
-        if not self.region.has_axis(key):
+        if not self.stream.has_axis(key):
             return array
         return self.tiles.arranged(self.tiles.cut(array, key, self._start), key, own_first=own_first)
 
     def free(self, key: Key) -> int:
         """Return the tile of the free part of a value."""
         if key not in self._members:
-            self._members[key] = self._tile(key) if key in self.region.operands else self.leaf(key)
+            with self.tiles.named_as(self.stream.graph[key.node]):
+                self._members[key] = self._tile(key) if key in self.stream.operands else self.leaf(key)
         return self._members[key]
 
     def _wide(self, key: Key) -> int:
@@ -96,7 +100,7 @@ class TileBody:
         return PER_STEP if self.known[key].kind is Kind.SCALED else self.tiles.shape(key)
 
     def _tile(self, key: Key) -> int:
-        node, operands = self.region.graph[key.node], self.region.operands[key]
+        node, operands = self.stream.graph[key.node], self.stream.operands[key]
         if node.op == "iota":
             return self.tiles.iota(key, self._start)
         if node.op == "dot":
@@ -111,7 +115,7 @@ class TileBody:
 
     def _product(self, node: Node, operands: Sequence[Key]) -> int:
         """Return a product that each tile needs, contracted over its operands' own dimension."""
-        along, beside = sorted(operands, key=lambda o: not self.region.has_axis(o))
+        along, beside = sorted(operands, key=lambda o: not self.stream.has_axis(o))
         t, made = self.tiles, TensorType(node.tensor.dtype, self.tiles.dims(PER_STEP))
         left = self.with_rows(self.leaf(along), along)
         right = self.with_rows(self.leaf(beside, own_first=True), beside)
@@ -151,17 +155,17 @@ class TileBody:
         return self._wide(key) if self._known_exponential(key) else self._inside(key, 0.0)
 
     def _known_exponential(self, key: Key) -> bool:
-        return self.known[key].exponent is not None and is_exponential(self.region, self.known, key)
+        return self.known[key].exponent is not None and is_exponential(self.stream, self.known, key)
 
     def _sum(self, key: Key) -> Sum:
-        node, operands = self.region.graph[key.node], self.region.operands[key]
+        node, operands = self.stream.graph[key.node], self.stream.operands[key]
         by = "add" if node.op == "dot" else combines_by(node.graphs["to_apply"], 0)
         assert by is not None
         if by != "add":
             return Sum(self._maximum(operands[0], by))
         t, dtype = self.tiles, accumulated(node.tensor.dtype)
         if node.op == "dot":
-            term, other = sorted(operands, key=lambda o: o not in self.region.operands)
+            term, other = sorted(operands, key=lambda o: o not in self.stream.operands)
             right = self.with_rows(self.leaf(other), other)
             made = TensorType(dtype, (*t.dims(PER_LANE), *t.type(right).dims[2:]))
             attributes = _contracting(node, 1, 1)

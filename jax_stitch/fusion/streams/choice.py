@@ -1,4 +1,4 @@
-"""The choice of regions that become loops over tiles: those that teams are estimated to run faster than XLA."""
+"""The choice of streams that become loops over tiles: those that teams are estimated to run faster than XLA."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterator
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.fusion.streams.exchanged import exchanged
-from jax_stitch.fusion.streams.region import Region, regions
 from jax_stitch.fusion.streams.rewrite import streamed
 from jax_stitch.fusion.streams.separation import first_sweep
+from jax_stitch.fusion.streams.stream import Stream, streams
 from jax_stitch.fusion.streams.tiling import Tiling, tiling
 from jax_stitch.graph.model import STREAMED, Graph, TensorType
 from jax_stitch.loops.loop_patterns import seconds_in_teams
@@ -34,7 +34,7 @@ MOST_LOOPS = 8
 
 
 def with_streams(graph: Graph, device: Device) -> Graph:
-    """Return the graph with the regions as loops that are faster so; with sums exchanged, where they are faster yet."""
+    """Return the graph with the streams as loops that are faster so; with sums exchanged, where they are faster yet."""
     made, other = _streamed(graph, device), exchanged(graph)
     if other is graph:
         return made
@@ -45,7 +45,7 @@ def with_streams(graph: Graph, device: Device) -> Graph:
 
 
 def _streamed(graph: Graph, device: Device) -> Graph:
-    """Return the graph with the regions as loops that are faster so."""
+    """Return the graph with the streams as loops that are faster so."""
     refused: set[Hashable] = set()
     while (made := _faster(graph, device, refused)) is not None:
         graph = made
@@ -53,16 +53,16 @@ def _streamed(graph: Graph, device: Device) -> Graph:
 
 
 def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | None:
-    """Return the graph with one more region as a loop, and what else reads its arrays; None where none is faster so.
-    Regions like those that are ``refused`` are not tried.
+    """Return the graph with one more stream as a loop, and what else reads its arrays; None where none is faster so.
+    Streams like those that are ``refused`` are not tried.
     """
     before: float | None = None
-    for region, tiles in _candidates(graph):
-        if (like := _signature(region)) in refused or not (region.is_closed or _is_wide(region)):
+    for stream, tiles in _candidates(graph):
+        if (like := _signature(stream)) in refused or not (stream.is_closed or _is_wide(stream)):
             continue
-        made = streamed(region, tiles)
-        if not region.is_closed:
-            made = _with_readers(made, _products(region))
+        made = streamed(stream, tiles)
+        if not stream.is_closed:
+            made = _with_readers(made, _products(stream))
         before = seconds(graph, device) if before is None else before
         after = seconds(made, device)
         if before is not None and after is not None and after < before:
@@ -71,17 +71,17 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | Non
     return None
 
 
-def _candidates(graph: Graph) -> Iterator[tuple[Region, Tiling]]:
-    """Yield the regions of a graph that may be loops, each with its tiles."""
-    for found in regions(graph):
-        region = first_sweep(found)
-        tiles = tiling(region, TILE) if region is not None and is_streamable(region) else None
-        if region is not None and tiles is not None:
-            yield region, tiles
+def _candidates(graph: Graph) -> Iterator[tuple[Stream, Tiling]]:
+    """Yield the streams of a graph that may be loops, each with its tiles."""
+    for found in streams(graph):
+        stream = first_sweep(found)
+        tiles = tiling(stream, TILE) if stream is not None and is_streamable(stream) else None
+        if stream is not None and tiles is not None:
+            yield stream, tiles
 
 
 def _with_readers(graph: Graph, products: set[str]) -> Graph:
-    """Return the graph with all regions as loops that hold some of these products: those that an open region leaves."""
+    """Return the graph with all streams as loops that hold some of these products: those that an open stream leaves."""
     for _ in range(MOST_LOOPS):
         found = next((c for c in _candidates(graph) if not products.isdisjoint(_products(c[0]))), None)
         if found is None:
@@ -91,28 +91,28 @@ def _with_readers(graph: Graph, products: set[str]) -> Graph:
     return graph
 
 
-def _products(region: Region) -> set[str]:
-    """Return the names of the products that a region holds."""
-    nodes = (region.graph[m.node] for m in region.members)
+def _products(stream: Stream) -> set[str]:
+    """Return the names of the products that a stream holds."""
+    nodes = (stream.graph[m.node] for m in stream.members)
     return {n.name for n in nodes if n.op == "dot"}
 
 
-def _signature(region: Region) -> Hashable:
-    """Return what is equal for regions of equal layers."""
-    nodes = (region.graph[key.node] for key in (*region.members, *region.reductions))
+def _signature(stream: Stream) -> Hashable:
+    """Return what is equal for streams of equal layers."""
+    nodes = (stream.graph[key.node] for key in (*stream.members, *stream.reductions))
     return tuple((n.op, n.type) for n in nodes)
 
 
-def _is_wide(region: Region) -> bool:
-    """Return whether products of a region are so large beside their factors that computing them again may pay."""
-    graph = region.graph
-    dots = (graph[m.node] for m in region.members if graph[m.node].op == "dot")
+def _is_wide(stream: Stream) -> bool:
+    """Return whether products of a stream are so large beside their factors that computing them again may pay."""
+    graph = stream.graph
+    dots = (graph[m.node] for m in stream.members if graph[m.node].op == "dot")
     return all(n.tensor.size >= WIDE * sum(graph[o].tensor.size for o in n.operands) for n in dots)
 
 
-def is_streamable(region: Region) -> bool:
-    """Return whether a region holds a product whose result nothing writes."""
-    return any(region.graph[m.node].op == "dot" for m in region.members)
+def is_streamable(stream: Stream) -> bool:
+    """Return whether a stream holds a product whose result nothing writes."""
+    return any(stream.graph[m.node].op == "dot" for m in stream.members)
 
 
 def seconds(graph: Graph, device: Device) -> float | None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from jax_stitch.analysis.maps import known_choice
-from jax_stitch.fusion.streams.region import Key, Region
 from jax_stitch.fusion.streams.separation import Form, Kind, constant
+from jax_stitch.fusion.streams.stream import Key, Stream
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.indices import Expr, const, var
@@ -30,42 +30,42 @@ class Mask(Struct, frozen=True):
     finite: tuple[Key, ...] = ()
 
 
-def mask_of(region: Region, known: Mapping[Key, Form], reduction: Key) -> Mask | None:
+def mask_of(stream: Stream, known: Mapping[Key, Form], reduction: Key) -> Mask | None:
     """Return the mask of a maximum, or of a sum; None where there is none."""
-    node, operands = region.graph[reduction.node], region.operands[reduction]
+    node, operands = stream.graph[reduction.node], stream.operands[reduction]
     if node.op == "reduce" and combines_by(node.graphs["to_apply"], 0) == "maximum":
-        return _filled(region, known, operands[0])
+        return _filled(stream, known, operands[0])
     if node.op == "reduce" and combines_by(node.graphs["to_apply"], 0) != "add":
         return None
-    terms = [o for o in operands if o in region.operands]
+    terms = [o for o in operands if o in stream.operands]
     if len(terms) != 1:
         return None
     (term,) = terms
     exponent = known[term].exponent
     if exponent is None:
-        return _zero(region, known, term)
-    return _filled(region, known, exponent) if is_exponential(region, known, term) else None
+        return _zero(stream, known, term)
+    return _filled(stream, known, exponent) if is_exponential(stream, known, term) else None
 
 
-def is_exponential(region: Region, known: Mapping[Key, Form], key: Key) -> bool:
+def is_exponential(stream: Stream, known: Mapping[Key, Form], key: Key) -> bool:
     """Return whether a scaled value is an exponential, times numbers that are finite."""
-    node, operands = region.graph[key.node], region.operands[key]
+    node, operands = stream.graph[key.node], stream.operands[key]
     if node.op == "exponential":
         return True
     scaled = [o for o in operands if known[o].kind is Kind.SCALED]
     others = [o for o in operands if known[o].kind is Kind.FREE]
     if node.op == "select":
         others = others[1:]
-    plain = all(constant(region.graph, o.node) is not None for o in others)
-    return len(scaled) == 1 and plain and is_exponential(region, known, scaled[0])
+    plain = all(constant(stream.graph, o.node) is not None for o in others)
+    return len(scaled) == 1 and plain and is_exponential(stream, known, scaled[0])
 
 
-def _filled(region: Region, known: Mapping[Key, Form], key: Key) -> Mask | None:
+def _filled(stream: Stream, known: Mapping[Key, Form], key: Key) -> Mask | None:
     """Return the mask of an exponent, whose free part is looked at alone."""
-    while key in region.operands:
-        node, operands = region.graph[key.node], region.operands[key]
+    while key in stream.operands:
+        node, operands = stream.graph[key.node], stream.operands[key]
         if node.op == "select" and known[operands[0]].kind is Kind.FREE:
-            fill = constant(region.graph, operands[2].node)
+            fill = constant(stream.graph, operands[2].node)
             return None if fill is None or fill > 0 else Mask(operands[0], fill)
         free = [o for o in operands if known[o].kind is not Kind.ROW]
         if node.op not in ("add", "subtract", *_MOVES) or len(free) != 1:
@@ -76,46 +76,46 @@ def _filled(region: Region, known: Mapping[Key, Form], key: Key) -> Mask | None:
     return None
 
 
-def _zero(region: Region, known: Mapping[Key, Form], key: Key) -> Mask | None:
+def _zero(stream: Stream, known: Mapping[Key, Form], key: Key) -> Mask | None:
     """Return the mask of a free term, which is zero where that does not hold."""
-    node, operands = region.graph[key.node], region.operands.get(key, ())
+    node, operands = stream.graph[key.node], stream.operands.get(key, ())
     match node.op:
         case "broadcast" | "reshape" | "transpose" | "convert" | "negate" if operands:
-            return _zero(region, known, operands[0])
-        case "select" if constant(region.graph, operands[2].node) == 0:
+            return _zero(stream, known, operands[0])
+        case "select" if constant(stream.graph, operands[2].node) == 0:
             return Mask(operands[0], None)
         case "multiply":
             for one, other in (operands, operands[::-1]):
-                mask = _zero(region, known, one) if one in region.operands else None
-                if mask is not None and constant(region.graph, other.node) is not None:
+                mask = _zero(stream, known, one) if one in stream.operands else None
+                if mask is not None and constant(stream.graph, other.node) is not None:
                     return mask
-                if mask is not None and (small := _small(region, other)) is not None:
+                if mask is not None and (small := _small(stream, other)) is not None:
                     return Mask(mask.truth, mask.fill, mask.less, (*mask.finite, small))
-        case "exponential" if operands[0] in region.operands:
-            less, (left, *right) = region.graph[operands[0].node], region.operands[operands[0]]
-            mask = _filled(region, known, left) if less.op == "subtract" else None
-            small = _small(region, right[0]) if right else None
+        case "exponential" if operands[0] in stream.operands:
+            less, (left, *right) = stream.graph[operands[0].node], stream.operands[operands[0]]
+            mask = _filled(stream, known, left) if less.op == "subtract" else None
+            small = _small(stream, right[0]) if right else None
             if mask is not None and small is not None:
                 return Mask(mask.truth, mask.fill, small)
     return None
 
 
-def _small(region: Region, key: Key) -> Key | None:
+def _small(stream: Stream, key: Key) -> Key | None:
     """Return the value that one is broadcast from, along the axis or beside it."""
-    node = region.graph[key.node]
-    if node.op == "broadcast" and key in region.operands:
-        return region.operands[key][0]
-    return None if region.has_axis(key) and key in region.operands else key
+    node = stream.graph[key.node]
+    if node.op == "broadcast" and key in stream.operands:
+        return stream.operands[key][0]
+    return None if stream.has_axis(key) and key in stream.operands else key
 
 
-def share_of_tiles(region: Region, tiling: Tiling, known: Mapping[Key, Form]) -> float:
-    """Return about which share of all tiles the masks of a region leave something of."""
-    truths = {mask.truth for r in region.reductions if (mask := mask_of(region, known, r)) is not None}
+def share_of_tiles(stream: Stream, tiling: Tiling, known: Mapping[Key, Form]) -> float:
+    """Return about which share of all tiles the masks of a stream leave something of."""
+    truths = {mask.truth for r in stream.reductions if (mask := mask_of(stream, known, r)) is not None}
     left = tried = 0
     for tile in _some(tiling.tiles):
         for step in _some(tiling.steps):
-            indices = ((region.graph[t.node], _index(t, tiling, tile, step)) for t in truths)
-            left += any(known_choice(region.graph, node, index) is not False for node, index in indices)
+            indices = ((stream.graph[t.node], _index(t, tiling, tile, step)) for t in truths)
+            left += any(known_choice(stream.graph, node, index) is not False for node, index in indices)
             tried += 1
     return left / tried
 

@@ -1,4 +1,4 @@
-"""A region as a loop over tiles of its axis, whose sums are corrected as the maxima that they are scaled by grow."""
+"""A stream as a loop over tiles of its axis, whose sums are corrected as the maxima that they are scaled by grow."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from jax_stitch.fusion.streams.body import TileBody, number_of
 from jax_stitch.fusion.streams.masks import share_of_tiles
-from jax_stitch.fusion.streams.region import Key, Region, depending
 from jax_stitch.fusion.streams.separation import Form, Kind, Row, forms
 from jax_stitch.fusion.streams.skipped import changes
+from jax_stitch.fusion.streams.stream import Key, Stream, depending
 from jax_stitch.fusion.streams.tiles import FIRST, PER_LANE, Shape, Tiles
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.builder import Builder, moved
@@ -21,29 +21,29 @@ from jax_stitch.ir.nest import LIKELY_SHARE
 from jax_stitch.util.values import replace
 
 
-def streamed(region: Region, tiling: Tiling) -> Graph:
-    """Return the graph with a region, all of whose reductions run in one sweep, as a loop over tiles."""
-    return _Rewrite(region, tiling, forms(region)).graph()
+def streamed(stream: Stream, tiling: Tiling) -> Graph:
+    """Return the graph with a stream, all of whose reductions run in one sweep, as a loop over tiles."""
+    return _Rewrite(stream, tiling, forms(stream)).graph()
 
 
 class _Rewrite:
-    """The rewriting of one region."""
+    """The rewriting of one stream."""
 
-    def __init__(self, region: Region, tiling: Tiling, known: Mapping[Key, Form]):
-        self._region, self._tiling, self._known = region, tiling, known
-        graph = region.graph
+    def __init__(self, stream: Stream, tiling: Tiling, known: Mapping[Key, Form]):
+        self._stream, self._tiling, self._known = stream, tiling, known
+        graph = stream.graph
         self._builder = Builder(graph.name)
-        last = graph[region.reductions[-1].node]
+        last = graph[stream.reductions[-1].node]
         self._origin = replace(last, kernel="")
-        self._tiles = Tiles(self._builder, region, tiling, self._origin)
+        self._tiles = Tiles(self._builder, stream, tiling, self._origin)
         self._ids: dict[int, int] = {}
         self._totals: dict[Key, int] = {}
         self._rows: dict[Key, int] = {}
 
     def graph(self) -> Graph:
-        """Return the graph: all that the region reads, the loop, and what reads its results."""
-        graph, ids = self._region.graph, self._ids
-        sums = {key.node: key for key in self._region.reductions}
+        """Return the graph: all that the stream reads, the loop, and what reads its results."""
+        graph, ids = self._stream.graph, self._ids
+        sums = {key.node: key for key in self._stream.reductions}
         after = depending(graph, set(sums))
         ids.update(
             {p: self._builder.parameter(graph[p].type, graph[p].name, graph[p].source) for p in graph.parameters}
@@ -53,8 +53,9 @@ class _Rewrite:
         for n in graph.nodes:
             if n.id in sums:
                 key = sums[n.id]
-                self._rows[key] = total = self._total(key, n, body, running)
-                ids[n.id] = self._tiles.in_memory(total, key, n)
+                with self._tiles.named_as(n):
+                    self._rows[key] = total = self._total(key, n, body, running)
+                    ids[n.id] = self._tiles.in_memory(total, key, n)
             elif n.id in after:
                 self._copy((n,))
         return self._builder.finish([ids[r] for r in graph.results], graph.single, graph.layouts)
@@ -67,7 +68,7 @@ class _Rewrite:
         """Add the loop; return its body and its results, the running values."""
         arrays = {array: self._array(*array) for array in self._read()}
         types = {array: self._tiles.type(i) for array, i in arrays.items()}
-        body = TileBody(self._region, self._tiling, self._known, self._origin, types)
+        body = TileBody(self._stream, self._tiling, self._known, self._origin, types)
         truth = changes(body)
         graph = body.graph(truth)
         first = {r.before: self._tiles.number(body.tiles.type(r.before).dtype, FIRST[r.by]) for r in body.running}
@@ -77,7 +78,7 @@ class _Rewrite:
         carried = TupleType(tuple(graph[p].type for p in graph.parameters))
         attributes: dict[str, object] = {"trip_count": self._tiling.steps, STREAMED: True}
         if truth is not None:
-            attributes[LIKELY_SHARE] = share_of_tiles(self._region, self._tiling, self._known)
+            attributes[LIKELY_SHARE] = share_of_tiles(self._stream, self._tiling, self._known)
         graphs = {"body": graph, "condition": self._condition(carried)}
         loop = self._builder.derive(self._origin, "while", carried, operands, attributes, graphs)
         numbers = {p: k for k, p in enumerate(body.builder.parameters)}
@@ -98,22 +99,22 @@ class _Rewrite:
 
     def _read(self) -> list[tuple[Key, bool]]:
         """Return the leaves that the loop reads."""
-        region, found = self._region, dict[tuple[Key, bool], None]()
-        leaves = set(region.leaves())
-        for key, operands in region.operands.items():
-            if key in region.rows:
+        stream, found = self._stream, dict[tuple[Key, bool], None]()
+        leaves = set(stream.leaves())
+        for key, operands in stream.operands.items():
+            if key in stream.rows:
                 continue
-            is_product = region.graph[key.node].op == "dot" and key not in region.reductions
-            reads = operands[:1] if region.graph[key.node].op == "reduce" else operands
+            is_product = stream.graph[key.node].op == "dot" and key not in stream.reductions
+            reads = operands[:1] if stream.graph[key.node].op == "reduce" else operands
             for o in reads:
-                if o in leaves and number_of(region.graph[o.node]) is None:
-                    found[o, is_product and not region.has_axis(o)] = None
+                if o in leaves and number_of(stream.graph[o.node]) is None:
+                    found[o, is_product and not stream.has_axis(o)] = None
         return list(found)
 
     def _array(self, key: Key, own_first: bool) -> int:
         """Return what the loop is given of a leaf: what does not change from tile to tile is arranged before it."""
         array = self._tiles.divided(self._ids[key.node], key)
-        if self._region.has_axis(key):
+        if self._stream.has_axis(key):
             return array
         return self._tiles.arranged(array, key, own_first=own_first)
 
@@ -121,7 +122,7 @@ class _Rewrite:
 
     def _total(self, key: Key, node: Node, body: TileBody, running: Sequence[int]) -> int:
         """Return the tiles of a reduction's result."""
-        t, made, operands = self._tiles, body.sums[key], self._region.operands[key]
+        t, made, operands = self._tiles, body.sums[key], self._stream.operands[key]
         total = running[made.running]
         forms_of = [self._known[o] for o in (operands if node.op == "dot" else operands[:1])]
         form = next((f for f in forms_of if f.kind is not Kind.FREE), self._known[operands[0]])
@@ -141,7 +142,7 @@ class _Rewrite:
             first = self._ids[operands[1].node]
             by = combines_by(node.graphs["to_apply"], 0)
             assert by is not None
-            number = number_of(self._region.graph[operands[1].node])
+            number = number_of(self._stream.graph[operands[1].node])
             if number is None or number[1] != FIRST[by]:
                 total = t.each(by, t.spread(first, t.type(total).dims, ()), total)
         return total
@@ -172,12 +173,12 @@ class _Rewrite:
         return self._rows[key]
 
     def _row_value(self, key: Key) -> int:
-        region, t = self._region, self._tiles
-        operands = region.operands.get(key)
+        stream, t = self._stream, self._tiles
+        operands = stream.operands.get(key)
         if operands is None:
-            number = number_of(region.graph[key.node])
+            number = number_of(stream.graph[key.node])
             return t.number(*number) if number is not None else self._array(key, own_first=False)
-        if region.graph[key.node].op == "iota":
+        if stream.graph[key.node].op == "iota":
             return t.iota(key, None)
         shapes = [_without_axis(t.shape(o)) for o in operands]
         return t.elementwise(key, [self._row_member(o) for o in operands], shapes, _without_axis(t.shape(key)))

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Factor
-from jax_stitch.fusion.streams.region import Key, Region, depending, has
+from jax_stitch.fusion.streams.stream import Key, Stream, depending, has
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, Node
 
@@ -63,39 +63,39 @@ class Form(Struct, frozen=True):
 FREE, ROW, MIXED = Form(Kind.FREE), Form(Kind.ROW), Form(Kind.MIXED)
 
 
-def forms(region: Region) -> dict[Key, Form]:
-    """Return the form of each member, leaf and reduction of a region, with no reduction known."""
-    found: dict[Key, Form] = dict.fromkeys(region.leaves(), FREE)
-    found.update(dict.fromkeys(region.reductions, ROW))
-    for key in region.members:
-        found[key] = _form(region, key, found)
+def forms(stream: Stream) -> dict[Key, Form]:
+    """Return the form of each member, leaf and reduction of a stream, with no reduction known."""
+    found: dict[Key, Form] = dict.fromkeys(stream.leaves(), FREE)
+    found.update(dict.fromkeys(stream.reductions, ROW))
+    for key in stream.members:
+        found[key] = _form(stream, key, found)
     return found
 
 
-def first_sweep(region: Region) -> Region | None:
-    """Return the region of those reductions that can run in one sweep, before all others; None where there are none."""
-    region = region.only(region.reductions)
-    while region.reductions:
-        known, graph = forms(region), region.graph
-        after = depending(graph, {r.node for r in region.reductions})
-        late = _made_of(region, {leaf for leaf in region.leaves() if leaf.node in after})
+def first_sweep(stream: Stream) -> Stream | None:
+    """Return the stream of those reductions that can run in one sweep, before all others; None where there are none."""
+    stream = stream.only(stream.reductions)
+    while stream.reductions:
+        known, graph = forms(stream), stream.graph
+        after = depending(graph, {r.node for r in stream.reductions})
+        late = _made_of(stream, {leaf for leaf in stream.leaves() if leaf.node in after})
         runs = [
             r
-            for r in region.reductions
-            if r not in late and _runs(graph[r.node], [known[o] for o in region.operands[r]])
+            for r in stream.reductions
+            if r not in late and _runs(graph[r.node], [known[o] for o in stream.operands[r]])
         ]
-        if len(runs) == len(region.reductions):
-            return region
-        region = region.only(runs)
+        if len(runs) == len(stream.reductions):
+            return stream
+        stream = stream.only(runs)
     return None
 
 
-def _made_of(region: Region, keys: set[Key]) -> set[Key]:
+def _made_of(stream: Stream, keys: set[Key]) -> set[Key]:
     """Return the members and reductions that need some leaves."""
     found = set(keys)
-    ordered = sorted((*region.members, *region.reductions), key=lambda key: key.node)
+    ordered = sorted((*stream.members, *stream.reductions), key=lambda key: key.node)
     for key in ordered:
-        if not found.isdisjoint(region.operands[key]):
+        if not found.isdisjoint(stream.operands[key]):
             found.add(key)
     return found
 
@@ -110,22 +110,22 @@ def _runs(node: Node, terms: Sequence[Form]) -> bool:
     return kinds[0] is Kind.FREE or kinds[0] is (Kind.SCALED if by == "add" else Kind.SHIFTED)
 
 
-def _form(region: Region, key: Key, known: Mapping[Key, Form]) -> Form:
-    node, operands = region.graph[key.node], region.operands[key]
+def _form(stream: Stream, key: Key, known: Mapping[Key, Form]) -> Form:
+    node, operands = stream.graph[key.node], stream.operands[key]
     terms = [known[o] for o in operands]
     kinds = [t.kind for t in terms]
     if all(k is Kind.FREE for k in kinds):
         return FREE
     if Kind.MIXED in kinds:
         return MIXED
-    if all(_is_row(o, t, region.axis) for o, t in zip(operands, terms, strict=True)) and node.op != "dot":
+    if all(_is_row(o, t, stream.axis) for o, t in zip(operands, terms, strict=True)) and node.op != "dot":
         return ROW
     if node.op in ("broadcast", "reshape", "transpose"):
         return terms[0]
     if node.tensor.dtype not in _FLOATS:
         return MIXED
     rule = _RULES.get(node.op)
-    return MIXED if rule is None else rule(region.graph, node, operands, terms) or MIXED
+    return MIXED if rule is None else rule(stream.graph, node, operands, terms) or MIXED
 
 
 def _is_row(key: Key, form: Form, axis: Factor) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jax_stitch.fusion.streams.body import TileBody
 from jax_stitch.fusion.streams.masks import Mask, mask_of
-from jax_stitch.fusion.streams.region import Key, Region
+from jax_stitch.fusion.streams.stream import Key, Stream
 
 _LINEAR = frozenset({"iota", "constant", "broadcast", "reshape", "transpose", "add", "subtract", "negate", "convert"})
 
@@ -22,12 +22,12 @@ def changes(body: TileBody) -> int | None:
     """
     masks, t, truths = dict[Mask, int](), body.tiles, list[int]()
     for key, made in body.sums.items():
-        mask = mask_of(body.region, body.known, key)
+        mask = mask_of(body.stream, body.known, key)
         if mask is None:
             return None
         masks[mask] = made.running if made.scale is None else made.scale
-        if body.region.graph[key.node].op == "dot":
-            (other,) = (o for o in body.region.operands[key] if o not in body.region.operands)
+        if body.stream.graph[key.node].op == "dot":
+            (other,) = (o for o in body.stream.operands[key] if o not in body.stream.operands)
             truths.append(_is_infinite(body, body.with_rows(body.leaf(other), other)))
     for truth in dict.fromkeys(mask.truth for mask in masks):
         truths.append(_any(body, truth))
@@ -68,8 +68,8 @@ def _inside(body: TileBody, i: int) -> int:
 
 def _any(body: TileBody, key: Key) -> int:
     """Return for each row, or for all, whether a truth holds somewhere in a tile; perhaps also where it does not."""
-    node, t = body.region.graph[key.node], body.tiles
-    operands = body.region.operands.get(key, ())
+    node, t = body.stream.graph[key.node], body.tiles
+    operands = body.stream.operands.get(key, ())
     if node.op in ("broadcast", "reshape", "transpose") and operands:
         return _any(body, operands[0])
     if node.op in ("and", "or") and operands:
@@ -79,18 +79,18 @@ def _any(body: TileBody, key: Key) -> int:
     i, has = body.free(key), body.shape(key)
     inside = range(int(has[0]), sum(has))
     ordered = node.op == "compare" and node.attributes["direction"] not in ("EQ", "NE")
-    if ordered and _is_linear(body.region, operands):
+    if ordered and _is_linear(body.stream, operands):
         i = t.corners(i, inside)
     return t.combined("or", i, inside) if inside else i
 
 
-def _is_linear(region: Region, keys: Sequence[Key]) -> bool:
+def _is_linear(stream: Stream, keys: Sequence[Key]) -> bool:
     """Return whether values are indices, constants, and sums of them: extrema are at the corners of a tile."""
     waiting = list(keys)
     while waiting:
         key = waiting.pop()
-        node = region.graph[key.node]
+        node = stream.graph[key.node]
         if node.op not in _LINEAR or node.tensor.dtype not in ("s32", "s64"):
             return False
-        waiting += region.operands.get(key, ())
+        waiting += stream.operands.get(key, ())
     return True

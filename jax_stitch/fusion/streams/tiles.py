@@ -4,7 +4,8 @@ without the dimensions of axes that a value does not have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from math import prod
 from typing import Any
@@ -13,10 +14,11 @@ import numpy as np
 
 from hlo_parser import ELEMENT_TYPES
 from jax_stitch.analysis.binding import Factor
-from jax_stitch.fusion.streams.region import Key, Region
+from jax_stitch.fusion.streams.stream import Key, Stream
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.builder import Builder
 from jax_stitch.graph.model import GraphLayouts, Node, TensorType
+from jax_stitch.util.values import replace
 
 Shape = tuple[bool, bool, bool]
 """Whether a value has rows, steps and lanes."""
@@ -32,8 +34,15 @@ FIRST = {"add": 0.0, "maximum": -np.inf, "minimum": np.inf, "or": False}
 class Tiles:
     """Adds operations on tiles to a graph. ``origin`` is the node that they stand for."""
 
-    def __init__(self, builder: Builder, region: Region, tiling: Tiling, origin: Node):
-        self.builder, self.region, self.tiling, self.origin = builder, region, tiling, origin
+    def __init__(self, builder: Builder, stream: Stream, tiling: Tiling, origin: Node):
+        self.builder, self.stream, self.tiling, self.origin = builder, stream, tiling, origin
+
+    @contextmanager
+    def named_as(self, node: Node) -> Iterator[None]:
+        """Have what is added meanwhile stand for a node, with its name and source, in no kernel of XLA's."""
+        outer, self.origin = self.origin, replace(node, kernel="")
+        yield
+        self.origin = outer
 
     def add(self, op: str, type_: TensorType, operands: Sequence[int], **attributes: Any) -> int:
         """Add an operation."""
@@ -216,8 +225,8 @@ class Tiles:
     # -- members
 
     def elementwise(self, key: Key, operands: Sequence[int | None], shapes: Sequence[Shape], shape: Shape) -> int:
-        """Return a member of the region from its operands; those that are None are applied at the end."""
-        node = self.region.graph[key.node]
+        """Return a member of the stream from its operands; those that are None are applied at the end."""
+        node = self.stream.graph[key.node]
         may_be_one = {"select": (0,), "clamp": (0, 2)}.get(node.op, ())
         wide: list[int | None] = []
         for k, (o, has) in enumerate(zip(operands, shapes, strict=True)):
@@ -239,7 +248,7 @@ class Tiles:
 
     def iota(self, key: Key, start: int | None) -> int:
         """Return the indices along a dimension, in a tile that begins at ``start`` of the axis."""
-        node, t = self.region.graph[key.node], self.tiling
+        node, t = self.stream.graph[key.node], self.tiling
         counted = t.parts((key.binding[node.attributes["iota_dimension"]],))
         type_ = TensorType("s32", self.dims(self.shape(key)))
         weight, parts = prod(f.size for f in counted), list[int]()

@@ -1,8 +1,8 @@
-"""The tiles of a region: which of its axes are rows, which is gone through tile by tile, and how each value lies.
+"""The tiles of a stream: which of its axes are rows, which is gone through tile by tile, and how each value lies.
 
 All axes but the one that is summed up and one that is tiled beside it number the rows, with the tiles of the latter:
 each row computes one tile of the results. A value of a tile has the dimensions ``[rows, its own, steps, lanes]``, of
-which it lacks those of axes that it does not have; ``its own`` are dimensions that the region knows nothing of.
+which it lacks those of axes that it does not have; ``its own`` are dimensions that the stream knows nothing of.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import ceil, prod
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Binding, Factor
-from jax_stitch.fusion.streams.region import Key, Region
+from jax_stitch.fusion.streams.stream import Key, Stream
 
 LEAST = 16
 """The fewest elements of a tile along an axis."""
@@ -78,31 +78,31 @@ class Tiling(Struct, frozen=True):
         return any(f == self.lane or f in self.grid for f in self.parts(binding))
 
 
-def tiling(region: Region, most: int) -> Tiling | None:
-    """Return how a region is divided into tiles of ``most`` elements along each axis at most; None where its axes
+def tiling(stream: Stream, most: int) -> Tiling | None:
+    """Return how a stream is divided into tiles of ``most`` elements along each axis at most; None where its axes
     are too short or do not nest, or no value is shared by all lanes.
     """
-    axes = _axes([*region.operands, *region.leaves()])
-    if axes is None or region.axis not in axes:
+    axes = _axes([*stream.operands, *stream.leaves()])
+    if axes is None or stream.axis not in axes:
         return None
-    others = [f for f in axes if f != region.axis]
-    shared = [f for f in others if any(_lacks(leaf, f, region) for leaf in region.leaves())]
+    others = [f for f in axes if f != stream.axis]
+    shared = [f for f in others if any(_lacks(leaf, f, stream) for leaf in stream.leaves())]
     lane = max(shared, key=lambda f: f.size, default=None)
     if lane is None:
         return None
-    if min(region.axis.size, lane.size) < LEAST:
+    if min(stream.axis.size, lane.size) < LEAST:
         return None
-    step, lanes = _length(region.axis.size, most), _length(lane.size, most)
+    step, lanes = _length(stream.axis.size, most), _length(lane.size, most)
     grid = tuple(sorted((f for f in others if f != lane), key=lambda f: -(f.stride or 0)))
-    return Tiling(region.axis, step, lane, lanes, grid)
+    return Tiling(stream.axis, step, lane, lanes, grid)
 
 
-def _lacks(leaf: Key, factor: Factor, region: Region) -> bool:
+def _lacks(leaf: Key, factor: Factor, stream: Stream) -> bool:
     """Return whether a leaf with the axis, and more, is the same along another one."""
     assert factor.stride is not None
     strides = [f for dim in leaf.binding for f in dim]
     covered = any(f.stride is not None and f.stride <= factor.stride < f.stride * f.size for f in strides)
-    return region.has_axis(leaf) and len(strides) > 1 and not covered
+    return stream.has_axis(leaf) and len(strides) > 1 and not covered
 
 
 def _axes(keys: Sequence[Key]) -> tuple[Factor, ...] | None:

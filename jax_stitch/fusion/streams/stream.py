@@ -1,6 +1,6 @@
-"""Regions: arrays over two axes that nothing but reductions over one of them reads, like the scores of attention.
+"""Streams: arrays over two axes that nothing but reductions over one of them reads, like the scores of attention.
 
-A region is found from a product that contracts the axis. Its members are computed tile by tile and never written; what
+A stream is found from a product that contracts the axis. Its members are computed tile by tile and never written; what
 they are made of, the leaves, is small: each leaf lacks one of the two axes, or is given.
 """
 
@@ -19,14 +19,14 @@ from jax_stitch.operations import ELEMENTWISE
 _MOVES = frozenset({"broadcast", "reshape", "transpose"})
 
 REDUCING = frozenset({"add", "maximum", "minimum"})
-"""What the reductions of a region combine by."""
+"""What the reductions of a stream combine by."""
 
 MOST_MEMBERS = 500
-"""A larger region would be a kernel that takes long to compile."""
+"""A larger stream would be a kernel that takes long to compile."""
 
 
 class Key(Struct, frozen=True):
-    """A node under a binding: how its dimensions are made of the axes of the region. Small arrays of indices occur
+    """A node under a binding: how its dimensions are made of the axes of the stream. Small arrays of indices occur
     under several.
     """
 
@@ -41,7 +41,7 @@ class Edge(Struct, frozen=True):
     number: int
 
 
-class Region(Struct, frozen=True):
+class Stream(Struct, frozen=True):
     """``axis`` is what the ``reductions`` run over: a factor of the bindings. ``members`` are ascending; those without
     the axis (``rows``) are made of results of the reductions. ``operands`` are those of members and reductions, each
     under its own binding; what is no member is a leaf.
@@ -60,14 +60,14 @@ class Region(Struct, frozen=True):
 
     @property
     def is_closed(self) -> bool:
-        """Return whether nothing else reads what products of the region make."""
+        """Return whether nothing else reads what products of the stream make."""
         graph, inside = self.graph, {key.node for key in (*self.members, *self.reductions)}
         made = _of_products(graph)
         here = [key.node for key in self.members if key not in self.rows and key.node in made]
         return not any(i in graph.result_set or not inside.issuperset(graph.users[i]) for i in here)
 
-    def only(self, reductions: Collection[Key]) -> Region:
-        """Return the region of some of its reductions; others are leaves."""
+    def only(self, reductions: Collection[Key]) -> Stream:
+        """Return the stream of some of its reductions; others are leaves."""
         found, waiting = dict[Key, tuple[Key, ...]](), list(reductions)
         while waiting:
             key = waiting.pop()
@@ -75,7 +75,7 @@ class Region(Struct, frozen=True):
                 continue
             found[key] = self.operands[key]
             waiting += found[key]
-        return Region(
+        return Stream(
             *(self.graph, self.axis, tuple(m for m in self.members if m in found)),
             frozenset(r for r in self.rows if r in found),
             tuple(r for r in self.reductions if r in reductions),
@@ -93,18 +93,18 @@ def has(binding: Binding, axis: Factor) -> bool:
     return any(f == axis for dim in binding for f in dim)
 
 
-def regions(graph: Graph) -> Iterator[Region]:
-    """Yield the regions of a graph, from each product that contracts one axis."""
+def streams(graph: Graph) -> Iterator[Stream]:
+    """Yield the streams of a graph, from each product that contracts one axis."""
     indices, made = _index_like(graph), _of_products(graph)
     for node in graph.nodes:
         for side in (0, 1) if node.op == "dot" else ():
-            found = _Search(graph, indices, made).region(node, side)
+            found = _Search(graph, indices, made).stream(node, side)
             if found is not None:
                 yield found
 
 
 class _No(Exception):
-    """Raised where there is no region."""
+    """Raised where there is no stream."""
 
 
 class _Search:
@@ -114,8 +114,8 @@ class _Search:
         self._members: dict[Key, tuple[Key, ...]] = {}
         self._reductions: dict[Key, tuple[Key, ...]] = {}
 
-    def region(self, dot: Node, side: int) -> Region | None:
-        """Return the region whose member is operand ``side`` of a product; None where there is none."""
+    def stream(self, dot: Node, side: int) -> Stream | None:
+        """Return the stream whose member is operand ``side`` of a product; None where there is none."""
         _graph, source = self._graph, self._graph[dot.operands[side]]
         contracted = dot.attributes[("lhs_contracting_dims", "rhs_contracting_dims")[side]]
         if len(contracted) != 1 or source.op == "parameter" or min(source.tensor.dims, default=1) < 2:
@@ -135,7 +135,7 @@ class _Search:
             return None
         try:
             self._fill(start)
-            return self._region()
+            return self._stream()
         except _No:
             return None
 
@@ -239,7 +239,7 @@ class _Search:
         bound = [to_operand(self._graph, dot, k, key.binding) for k in (0, 1)]
         yield sum(b is not None and has(b, self._axis) for b in bound) != 1
 
-    def _region(self) -> Region:
+    def _stream(self) -> Stream:
         graph, row_ids = self._graph, self._row_ids()
         members, waiting, rows = dict(self._members), list[Key](), set[Key]()
         for operands in (*self._members.values(), *self._reductions.values()):
@@ -254,7 +254,7 @@ class _Search:
         operands_of = {**members, **self._reductions}
         ordered = tuple(sorted(members, key=lambda k: k.node))
         reductions = tuple(sorted(self._reductions, key=lambda k: k.node))
-        return Region(graph, self._axis, ordered, frozenset(rows), reductions, MappingProxyType(operands_of))
+        return Stream(graph, self._axis, ordered, frozenset(rows), reductions, MappingProxyType(operands_of))
 
     def _row_ids(self) -> set[int]:
         """Return the reductions and what is made of their results, element by element."""
