@@ -137,16 +137,15 @@ def test_what_was_never_planned_says_so() -> None:
 
 
 def test_what_is_computed_tile_by_tile_is_said_to_be() -> None:
-    """Catches operations of a loop over tiles that count as left to XLA, and as kernels that are still there."""
+    """Catches operations of a loop over tiles that count as left to XLA."""
     array = jax.ShapeDtypeStruct((2, 1024, 8, 64), jnp.float32)
     found: Plan = stitch_jit(attention).plan(array, array, array, device="zen3")
     (kernel,) = (k for k in found.kernels if "a loop of" in k.source)
-    products = [name for name in kernel.ops if found.explain(name).op == "dot"]
+    products = {name for name in kernel.ops if found.explain(name).op == "dot"}
     assert len(products) == 2
     for name in products:
         assert "tile by tile" in found.explain(name).reason
         assert kernel.name in found.explain(name).kernels
-    assert not any(k.kind == "library" for k in found.program.after.kernels)
 
 
 def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> Any:
