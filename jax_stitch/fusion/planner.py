@@ -48,7 +48,7 @@ def explore(
     ``device``. With ``is_body`` the graph is the body of a loop. When the ``patience`` is over, return the best plan
     found by then.
     """
-    if PLANNERS[planner].stitches_loops and not is_body:
+    if PLANNERS[planner].stitches_loops:
         streams = STREAMING.run(graph, device)
         if streams is not graph:
             plan = _explore(streams, device, planner, patience, is_body)

@@ -159,6 +159,48 @@ def test_sums_are_exchanged() -> None:
         np.testing.assert_allclose(result, wanted, 1e-5, 1e-5)
 
 
+def counted_too(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.T
+    count = (scores > 0).astype(np.int32)
+    return jax.nn.softmax(scores) @ v, count.sum(1), count.max(1), (scores * 3).astype(np.int32).min(1)
+
+
+def keys_of_each_query(q: Any, k: Any, v: Any) -> Any:
+    keys = jnp.sin(q[:, None] + k[None])
+    return jax.nn.softmax(jnp.einsum("qd,qkd->qk", q, keys)) @ v
+
+
+def complex_weights(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ (k.T + 1j * k.T[:, ::-1])
+    return jnp.abs((scores / (1 + jnp.abs(scores))) @ v.astype(scores.dtype))
+
+
+def two_contractions(q: Any, k: Any, v: Any) -> Any:
+    q, k = (a.reshape(-1, 4, 4) for a in (q, k))
+    return jax.nn.softmax(jnp.einsum("qab,kab->qk", q, k)) @ v
+
+
+def both_ways(q: Any, k: Any, v: Any) -> Any:
+    """The same scores normalised along either axis."""
+    scores = q @ k.T
+    return jax.nn.softmax(scores, 1) @ v, jax.nn.softmax(scores, 0).T @ q
+
+
+@pytest.mark.parametrize(
+    "function",
+    [counted_too, keys_of_each_query, complex_weights, two_contractions, both_ways],
+    ids=lambda f: f.__name__,
+)
+def test_what_fits_badly_stays_right(function: Any) -> None:
+    """Catches neutral values of floats for integers, and products that are no steps by lanes."""
+    program = Program(function, normal_matrices())
+    made = rewritten(graph_of(program))
+    expected = jax.tree.leaves(jax.jit(function)(*program.arguments))
+    if made is not None:
+        for result, wanted in zip(run(made, program.arguments), expected, strict=True):
+            np.testing.assert_allclose(result, wanted, 2e-5, 2e-5)
+
+
 def centred(x: Any, y: Any) -> Any:
     """A variance: its terms are not separated, since they would cancel."""
     s = x @ y.T

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
+from jax_stitch.fusion import planner
 from jax_stitch.fusion.streams import choice
+from jax_stitch.graph.model import STREAMED
+from jax_stitch.loops import team_choice
 from tests.streams.programs import PROGRAMS, attention, causal, heads, normal
 
 SOME = (
@@ -90,6 +93,26 @@ def test_layers_after_each_other() -> None:
     step = stitch_jit(layers, mode="now")
     assert len(loops_of(step.plan(*arguments))) >= 2
     np.testing.assert_allclose(step(*arguments), jax.jit(layers)(*arguments), 2e-5, 2e-5)
+
+
+def test_layers_in_a_scan() -> None:
+    """Catches bodies of loops that are left out."""
+
+    def layers(x: Any, w: Any) -> Any:
+        def layer(x: Any, w: Any) -> Any:
+            q, key, v = (x @ w[n] for n in range(3))
+            return x + jax.nn.softmax(q @ key.T * 0.25) @ v, None
+
+        return jax.lax.scan(layer, x, w)[0]
+
+    arguments = normal(0, 64, 16), 0.25 * normal(1, 2, 3, 16, 16)
+    step = stitch_jit(layers, mode="now")
+    with (
+        mock.patch.object(planner, "_is_in_cache", return_value=False),
+        mock.patch.object(team_choice, "is_worth", lambda loop, node, *_: STREAMED in node.attributes),
+    ):
+        np.testing.assert_allclose(step(*arguments), jax.jit(layers)(*arguments), 2e-5, 2e-5)
+        assert loops_of(step.plan(*arguments))
 
 
 def test_gradients_are_three_kernels() -> None:

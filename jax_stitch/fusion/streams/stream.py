@@ -21,6 +21,9 @@ _MOVES = frozenset({"broadcast", "reshape", "transpose"})
 REDUCING = frozenset({"add", "maximum", "minimum"})
 """What the reductions of a stream combine by."""
 
+FLOATS = frozenset({"f64", "f32", "bf16", "f16"})
+"""Element types of its products and reductions."""
+
 MOST_MEMBERS = 500
 """A larger stream would be a kernel that takes long to compile."""
 
@@ -173,12 +176,15 @@ class _Search:
 
     def _is_reduction(self, key: Key, user: Node) -> bool:
         reduced = user.attributes["dimensions"]
+        if not isinstance(user.type, TensorType) or user.tensor.dtype not in FLOATS:
+            return False
         plain = len(user.operands) == 2 and combines_by(user.graphs["to_apply"], 0) in REDUCING
         return plain and len(reduced) == 1 and key.binding[reduced[0]] == (self._axis,)
 
     def _contracts(self, key: Key, dot: Node, number: int) -> bool:
         contracted = dot.attributes[("lhs_contracting_dims", "rhs_contracting_dims")[number]]
-        return len(contracted) == 1 and key.binding[contracted[0]] == (self._axis,)
+        is_over_axis = len(contracted) == 1 and key.binding[contracted[0]] == (self._axis,)
+        return is_over_axis and dot.tensor.dtype in FLOATS
 
     def _product(self, key: Key, dot: Node, number: int) -> tuple[Key, tuple[Key, ...]]:
         """Return a product over the axis, with its operands."""
@@ -227,17 +233,18 @@ class _Search:
         if self._axis not in rows or not any(_overlaps(f, b) for f in rows for b in self._beside):
             return False
         if node.op == "dot":
-            return not any(self._contracted(node, key))
+            return node.tensor.dtype in FLOATS and self._is_between(node, key)
         return node.op in ELEMENTWISE or node.op in _MOVES
 
     def _is_whole(self, binding: Binding) -> bool:
         """Return whether no dimension is a part of the axis, or the axis with more."""
         return all(_is_apart(f, self._axis) for dim in binding for f in dim)
 
-    def _contracted(self, dot: Node, key: Key) -> Iterator[bool]:
-        """Yield for each operand of a product whether it is wrong: both have the axis, or one the others too."""
+    def _is_between(self, dot: Node, key: Key) -> bool:
+        """Return whether a product contracts one dimension, and one of its operands alone has the axis."""
         bound = [to_operand(self._graph, dot, k, key.binding) for k in (0, 1)]
-        yield sum(b is not None and has(b, self._axis) for b in bound) != 1
+        one = sum(b is not None and has(b, self._axis) for b in bound) == 1
+        return one and len(dot.attributes["lhs_contracting_dims"]) == 1
 
     def _stream(self) -> Stream:
         graph, row_ids = self._graph, self._row_ids()

@@ -94,7 +94,21 @@ def tiling(stream: Stream, most: int) -> Tiling | None:
         return None
     step, lanes = _length(stream.axis.size, most), _length(lane.size, most)
     grid = tuple(sorted((f for f in others if f != lane), key=lambda f: -(f.stride or 0)))
-    return Tiling(stream.axis, step, lane, lanes, grid)
+    made = Tiling(stream.axis, step, lane, lanes, grid)
+    return made if all(_fits(stream, made, key) for key in stream.operands) else None
+
+
+def _fits(stream: Stream, tiling: Tiling, key: Key) -> bool:
+    """Return whether a product multiplies steps by lanes: each of its operands has one of these axes, or sums up what
+    has both.
+    """
+    if stream.graph[key.node].op != "dot":
+        return True
+    has = [(tiling.has_axis(o.binding), tiling.has_lanes(o.binding)) for o in stream.operands[key]]
+    if key in stream.reductions:
+        terms = [o for o in stream.operands[key] if o in stream.operands]
+        return len(terms) == 1 and sorted(has) == [(True, False), (True, True)]
+    return sorted(has) == [(False, True), (True, False)]
 
 
 def _lacks(leaf: Key, factor: Factor, stream: Stream) -> bool:
