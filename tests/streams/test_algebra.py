@@ -201,6 +201,20 @@ def test_what_fits_badly_stays_right(function: Any) -> None:
             np.testing.assert_allclose(result, wanted, 2e-5, 2e-5)
 
 
+def two_scores(q: Any, k: Any, v: Any, first: float, second: float) -> Any:
+    """One mask for two softmaxes, whose fill counts in one of them alone."""
+    mask = causal(jnp.arange(len(q))[:, None], jnp.arange(len(k)))
+    scores = q @ k.T
+    filled = (jnp.where(mask, scores * scale, -5.0) for scale in (first, second))
+    return sum(jax.nn.softmax(s) @ v for s in filled)
+
+
+@pytest.mark.parametrize("scales", [(0.1, 400.0), (400.0, 0.1)])
+def test_a_mask_of_two_scores_asks_both(scales: tuple[float, float]) -> None:
+    """Catches tiles that are skipped by the maximum of another exponent."""
+    agree(Program(lambda q, k, v: two_scores(q, k, v, *scales), normal_matrices()), 2e-5)
+
+
 def centred(x: Any, y: Any) -> Any:
     """A variance: its terms are not separated, since they would cancel."""
     s = x @ y.T

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 from msgspec import Struct
 
 from jax_stitch.analysis.maps import known_choice
 from jax_stitch.fusion.streams.separation import Form, Kind, constant
-from jax_stitch.fusion.streams.stream import Key, Stream
+from jax_stitch.fusion.streams.stream import MOVES, Key, Stream
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.indices import Expr, const, var
 
 _MOST = 8
 """Tiles along each axis that are looked at for an estimate."""
-
-_MOVES = ("broadcast", "reshape", "transpose")
 
 
 class Mask(Struct, frozen=True):
@@ -56,8 +55,14 @@ def is_exponential(stream: Stream, known: Mapping[Key, Form], key: Key) -> bool:
     others = [o for o in operands if known[o].kind is Kind.FREE]
     if node.op == "select":
         others = others[1:]
-    plain = all(constant(stream.graph, o.node) is not None for o in others)
+    plain = all(_is_finite(stream, o) for o in others)
     return len(scaled) == 1 and plain and is_exponential(stream, known, scaled[0])
+
+
+def _is_finite(stream: Stream, key: Key) -> bool:
+    """Return whether a value is one finite number other than zero everywhere: zero times it, or over it, is zero."""
+    number = constant(stream.graph, key.node)
+    return number is not None and isfinite(number) and number != 0
 
 
 def _filled(stream: Stream, known: Mapping[Key, Form], key: Key) -> Mask | None:
@@ -68,7 +73,7 @@ def _filled(stream: Stream, known: Mapping[Key, Form], key: Key) -> Mask | None:
             fill = constant(stream.graph, operands[2].node)
             return None if fill is None or fill > 0 else Mask(operands[0], fill)
         free = [o for o in operands if known[o].kind is not Kind.ROW]
-        if node.op not in ("add", "subtract", *_MOVES) or len(free) != 1:
+        if node.op not in ("add", "subtract", *MOVES) or len(free) != 1:
             return None
         if node.op == "subtract" and free[0] != operands[0]:
             return None
@@ -87,7 +92,7 @@ def _zero(stream: Stream, known: Mapping[Key, Form], key: Key) -> Mask | None:
         case "multiply":
             for one, other in (operands, operands[::-1]):
                 mask = _zero(stream, known, one) if one in stream.operands else None
-                if mask is not None and constant(stream.graph, other.node) is not None:
+                if mask is not None and _is_finite(stream, other):
                     return mask
                 if mask is not None and (small := _small(stream, other)) is not None:
                     return Mask(mask.truth, mask.fill, mask.less, (*mask.finite, small))

@@ -37,7 +37,6 @@ class _Rewrite:
         self._origin = replace(last, kernel="")
         self._tiles = Tiles(self._builder, stream, tiling, self._origin)
         self._ids: dict[int, int] = {}
-        self._totals: dict[Key, int] = {}
         self._rows: dict[Key, int] = {}
 
     def graph(self) -> Graph:

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Factor
-from jax_stitch.fusion.streams.stream import Key, Stream, depending, has
+from jax_stitch.fusion.streams.stream import MOVES, Key, Stream, depending, has
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, Node
 
@@ -120,7 +120,7 @@ def _form(stream: Stream, key: Key, known: Mapping[Key, Form]) -> Form:
         return MIXED
     if all(_is_row(o, t, stream.axis) for o, t in zip(operands, terms, strict=True)) and node.op != "dot":
         return ROW
-    if node.op in ("broadcast", "reshape", "transpose"):
+    if node.op in MOVES:
         return terms[0]
     if node.tensor.dtype not in _FLOATS:
         return MIXED

@@ -9,9 +9,9 @@ import numpy as np
 
 from jax_stitch.fusion.streams.body import TileBody
 from jax_stitch.fusion.streams.masks import Mask, mask_of
-from jax_stitch.fusion.streams.stream import Key, Stream
+from jax_stitch.fusion.streams.stream import MOVES, Key, Stream
 
-_LINEAR = frozenset({"iota", "constant", "broadcast", "reshape", "transpose", "add", "subtract", "negate", "convert"})
+_LINEAR = MOVES | {"iota", "constant", "add", "subtract", "negate", "convert"}
 
 
 def changes(body: TileBody) -> int | None:
@@ -20,18 +20,18 @@ def changes(body: TileBody) -> int | None:
     A tile changes nothing if its masks leave no exponent but their fills, and if exponentials of these are zero by what
     the row has reached, and zeros are multiplied by numbers: times infinity or NaN they are NaN.
     """
-    masks, t, truths = dict[Mask, int](), body.tiles, list[int]()
+    masks, t, truths = dict[tuple[Mask, int], None](), body.tiles, list[int]()
     for key, made in body.sums.items():
         mask = mask_of(body.stream, body.known, key)
         if mask is None:
             return None
-        masks[mask] = made.running if made.scale is None else made.scale
+        masks[mask, made.running if made.scale is None else made.scale] = None
         if body.stream.graph[key.node].op == "dot":
             (other,) = (o for o in body.stream.operands[key] if o not in body.stream.operands)
             truths.append(_is_infinite(body, body.with_rows(body.leaf(other), other)))
-    for truth in dict.fromkeys(mask.truth for mask in masks):
+    for truth in dict.fromkeys(mask.truth for mask, _ in masks):
         truths.append(_any(body, truth))
-    for mask, number in masks.items():
+    for mask, number in masks:
         truths += _unless_zero(body, mask, body.running[number].before)
     rows = (t.tiling.rows,)
     return reduce(lambda a, b: t.each("or", a, b), (t.spread(i, rows, ()) for i in dict.fromkeys(truths)))
@@ -70,7 +70,7 @@ def _any(body: TileBody, key: Key) -> int:
     """Return for each row, or for all, whether a truth holds somewhere in a tile; perhaps also where it does not."""
     node, t = body.stream.graph[key.node], body.tiles
     operands = body.stream.operands.get(key, ())
-    if node.op in ("broadcast", "reshape", "transpose") and operands:
+    if node.op in MOVES and operands:
         return _any(body, operands[0])
     if node.op in ("and", "or") and operands:
         a, b = (_any(body, o) for o in operands)

@@ -6,20 +6,21 @@ they are made of, the leaves, is small: each leaf lacks one of the two axes, or 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
 
-from jax_stitch.analysis.binding import Binding, Dim, Factor, inner, to_operand, to_result
+from jax_stitch.analysis.binding import Binding, Factor, to_operand, to_result
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.operations import ELEMENTWISE
 
-_MOVES = frozenset({"broadcast", "reshape", "transpose"})
+MOVES = frozenset({"broadcast", "reshape", "transpose"})
+"""Operations that only move elements, and that a tile does not see: it has the axes of what they read."""
 
 REDUCING = frozenset({"add", "maximum", "minimum"})
-"""What the reductions of a stream combine by."""
+"""Operations by which the reductions of a stream combine."""
 
 FLOATS = frozenset({"f64", "f32", "bf16", "f16"})
 """Element types of its products and reductions."""
@@ -35,13 +36,6 @@ class Key(Struct, frozen=True):
 
     node: int
     binding: Binding
-
-
-class Edge(Struct, frozen=True):
-    """An operand of a member or reduction."""
-
-    user: int
-    number: int
 
 
 class Stream(Struct, frozen=True):
@@ -119,7 +113,7 @@ class _Search:
 
     def stream(self, dot: Node, side: int) -> Stream | None:
         """Return the stream whose member is operand ``side`` of a product; None where there is none."""
-        _graph, source = self._graph, self._graph[dot.operands[side]]
+        source = self._graph[dot.operands[side]]
         contracted = dot.attributes[("lhs_contracting_dims", "rhs_contracting_dims")[side]]
         if len(contracted) != 1 or source.op == "parameter" or min(source.tensor.dims, default=1) < 2:
             return None
@@ -168,7 +162,7 @@ class _Search:
         if user.op == "dot" and self._contracts(key, user, number):
             self._reductions.update([self._product(key, user, number)])
             return
-        binding = to_result(self._graph, user, number, key.binding) if user.op in (*ELEMENTWISE, *_MOVES) else None
+        binding = to_result(self._graph, user, number, key.binding) if user.op in (*ELEMENTWISE, *MOVES) else None
         if binding is not None and all(f.stride is not None for dim in binding for f in dim):
             made = Key(user.id, binding)
             if self._is_member(made):
@@ -200,7 +194,7 @@ class _Search:
     def _read(self, key: Key) -> Key:
         """Return what a value that is no member is read from: what others merely move lies in memory as it is."""
         node = self._graph[key.node]
-        while node.op in _MOVES and not self._is_member(key):
+        while node.op in MOVES and not self._is_member(key):
             binding = to_operand(self._graph, node, 0, key.binding)
             if binding is None or not self._is_whole(binding):
                 break
@@ -234,7 +228,7 @@ class _Search:
             return False
         if node.op == "dot":
             return node.tensor.dtype in FLOATS and self._is_between(node, key)
-        return node.op in ELEMENTWISE or node.op in _MOVES
+        return node.op in ELEMENTWISE or node.op in MOVES
 
     def _is_whole(self, binding: Binding) -> bool:
         """Return whether no dimension is a part of the axis, or the axis with more."""
@@ -268,7 +262,7 @@ class _Search:
         ids = {r.node for r in self._reductions}
         members = {key.node for key in self._members}
         for n in self._graph.nodes:
-            if (n.op in ELEMENTWISE or n.op in _MOVES) and n.id not in members and not ids.isdisjoint(n.operands):
+            if (n.op in ELEMENTWISE or n.op in MOVES) and n.id not in members and not ids.isdisjoint(n.operands):
                 ids.add(n.id)
         return ids
 
@@ -289,7 +283,7 @@ def _index_like(graph: Graph) -> set[int]:
     found: set[int] = set()
     for n in graph.nodes:
         single = n.literal is not None and n.literal.size == 1
-        made = n.op in ELEMENTWISE or n.op in _MOVES
+        made = n.op in ELEMENTWISE or n.op in MOVES
         if n.op == "iota" or single or (made and all(o in found for o in n.operands)):
             found.add(n.id)
     return found
@@ -299,7 +293,7 @@ def _of_products(graph: Graph) -> set[int]:
     """Return the products, and what is computed from them element by element."""
     found: set[int] = set()
     for n in graph.nodes:
-        made = n.op in ELEMENTWISE or n.op in _MOVES
+        made = n.op in ELEMENTWISE or n.op in MOVES
         if n.op == "dot" or (made and not found.isdisjoint(n.operands)):
             found.add(n.id)
     return found
@@ -312,8 +306,3 @@ def depending(graph: Graph, roots: set[int]) -> set[int]:
         if not found.isdisjoint(n.operands):
             found.add(n.id)
     return found
-
-
-def whole(dims: Sequence[int]) -> tuple[Dim, ...]:
-    """Return the binding of a value that has none of the axes."""
-    return tuple(inner(n) for n in dims)

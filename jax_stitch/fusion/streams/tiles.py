@@ -14,21 +14,21 @@ import numpy as np
 
 from hlo_parser import ELEMENT_TYPES
 from jax_stitch.analysis.binding import Factor
-from jax_stitch.fusion.streams.stream import Key, Stream
+from jax_stitch.fusion.streams.stream import MOVES, Key, Stream
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.builder import Builder
 from jax_stitch.graph.model import GraphLayouts, Node, TensorType
 from jax_stitch.util.values import replace
 
 Shape = tuple[bool, bool, bool]
-"""Whether a value has rows, steps and lanes."""
+"""The dimensions of a tile, in their order: rows, steps and lanes; True for each that a value has."""
 
 PER_LANE: Shape = (True, False, True)
 PER_STEP: Shape = (True, True, True)
 
 
 FIRST = {"add": 0.0, "maximum": -np.inf, "minimum": np.inf, "or": False}
-"""What combining begins with."""
+"""The neutral value of each operation that combines."""
 
 
 class Tiles:
@@ -233,7 +233,7 @@ class Tiles:
             is_one = o is not None and k in may_be_one and not self.type(o).dims
             wide.append(o if o is None or is_one else self.widened(o, has, shape))
         left = [o for o in wide if o is not None]
-        if node.op in ("broadcast", "reshape", "transpose"):
+        if node.op in MOVES:
             return left[0]
         if len(left) == len(wide):
             made = TensorType(node.tensor.dtype, self.dims(shape))

@@ -20,7 +20,7 @@ LEAST = 16
 """The fewest elements of a tile along an axis."""
 
 VECTOR = 8
-"""What the length of tiles is a multiple of."""
+"""Elements of which tiles have whole multiples."""
 
 
 class Tiling(Struct, frozen=True):
