@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.starts import own_starts
+from jax_stitch.fusion.rewrites.first_extrema import first_extrema
 from jax_stitch.fusion.rewrites.joined_products import products_joined
 from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.fusion.rewrites.scatters import joined
@@ -29,6 +30,11 @@ def _sweeps(device: Device) -> bool:
     return device.target.runs_sweeps_in_turn
 
 
+def _in_vectors(device: Device) -> bool:
+    """Return whether a compiler makes vectors of what lanes compute."""
+    return device.target.lanes_are_vectors
+
+
 STREAMING: Pipeline[Graph, Device] = Pipeline("stream", Pass("stream-reductions", with_streams, _sweeps), verify=verify)
 """Compute arrays that only reductions read tile by tile, with the reductions."""
 
@@ -37,6 +43,7 @@ EXPANDING: Pipeline[Graph, Device] = Pipeline(
     Pass("update-touched-rows", touched_rows),
     Pass("split-scatter-starts", own_starts, _packs),
     Pass("expand-small-products", written_out),
+    Pass("expand-argmax", first_extrema, _in_vectors),
     verify=verify,
 )
 """Expand other operations into elementwise ones, so that kernels can hold them."""

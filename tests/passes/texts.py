@@ -12,7 +12,7 @@ from typing import Any
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, expanding_windows
+from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding_windows
 from jax_stitch.fusion.rewrites.small_windows import small_windows
 from jax_stitch.graph.building import BUILDING
 from jax_stitch.graph.model import Graph
@@ -26,6 +26,7 @@ WINDOWS = expanding_windows(frozenset())
 
 PIPELINES: tuple[Pipeline[Any, Any], ...] = (
     BUILDING,
+    STREAMING,
     EXPANDING,
     WINDOWS,
     PACKING,

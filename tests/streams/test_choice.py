@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -35,3 +36,30 @@ def test_one_small_row_is_left() -> None:
 
 def test_gpus_have_no_loops_over_tiles_yet() -> None:
     assert not loops(plan(2, 1024, 8, 64, device="h200"))
+
+
+def test_of_streams_that_share_a_product_the_best_is_taken() -> None:
+    """Catches that the projection of queries takes their scores, so that these are written and the softmax is XLA's."""
+
+    def layer(x: jax.Array, w: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        return attention(jnp.einsum("btf,fhd->bthd", x, w), k, v)
+
+    shapes = (8, 64, 256), (256, 4, 64), (8, 64, 4, 64), (8, 64, 4, 64)
+    made = stitch_jit(layer).plan(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes), device="zen3")
+    (source,) = [k.source for k in made.kernels if "a loop of" in k.source]
+    assert "st::exp" in source
+
+
+@pytest.mark.parametrize("layout", ["bkhd", "bhdk"])
+def test_sums_lie_along_what_is_next_to_each_other(layout: str) -> None:
+    """Catches lanes along which the sums are read and written element by element, where keys are next to each other."""
+    shapes = {"bkhd": (2, 256, 4, 64), "bhdk": (2, 4, 64, 256)}
+
+    def function(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), -1)
+        return jnp.einsum(f"bhqk,{layout}->bqhd", weights, v)
+
+    arguments = [jax.ShapeDtypeStruct(s, jnp.float32) for s in (shapes["bkhd"], shapes["bkhd"], shapes[layout])]
+    made = stitch_jit(function).plan(*arguments, device="zen3")
+    (source,) = [k.source for k in made.kernels if "a loop of" in k.source]
+    assert not re.search(r"kept_\w+\[j \*", source)

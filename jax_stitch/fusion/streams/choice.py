@@ -54,10 +54,15 @@ def _streamed(graph: Graph, device: Device) -> Graph:
 
 def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | None:
     """Return the graph with one more stream as a loop, and what else reads its arrays; None where none is faster so.
-    Streams like those that are ``refused`` are not tried.
+    Of streams that share products it is the one with which the graph is fastest. Streams like those that are
+    ``refused`` are not tried.
     """
-    before: float | None = None
+    best: tuple[float, Graph] | None = None
+    taken, before = set[int](), None
     for stream, tiles in _candidates(graph):
+        nodes = {key.node for key in (*stream.members, *stream.reductions) if graph[key.node].op == "dot"}
+        if best is not None and taken.isdisjoint(nodes):
+            continue
         if (like := _signature(stream)) in refused or not (stream.is_closed or _is_wide(stream)):
             continue
         made = streamed(stream, tiles)
@@ -65,10 +70,12 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | Non
             made = _with_readers(made, _products(stream))
         before = seconds(graph, device) if before is None else before
         after = seconds(made, device)
-        if before is not None and after is not None and after < before:
-            return made
-        refused.add(like)
-    return None
+        if before is None or after is None or after >= before:
+            refused.add(like)
+        elif best is None or after < best[0]:
+            best = after, made
+            taken |= nodes
+    return None if best is None else best[1]
 
 
 def _candidates(graph: Graph) -> Iterator[tuple[Stream, Tiling]]:

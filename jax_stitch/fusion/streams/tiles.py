@@ -131,13 +131,23 @@ class Tiles:
 
     def divided(self, i: int, key: Key) -> int:
         """Return a value in memory with a dimension for each of its axes, and two for the axis of the lanes."""
-        t, parts = self.tiling, self.tiling.parts(key.binding)
+        t, parts, axes = self.tiling, self.tiling.parts(key.binding), self._axes(key)
         i = self.reshaped(i, [f.size for f in parts])
-        i = self._lengthened(i, [{t.axis: t.steps * t.step, t.lane: t.tiles * t.lanes}.get(f, f.size) for f in parts])
+        i = self.transposed(i, sorted(range(len(parts)), key=lambda d: axes.index(parts[d])))
+        i = self._lengthened(i, [{t.axis: t.steps * t.step, t.lane: t.tiles * t.lanes}.get(f, f.size) for f in axes])
         dims = list[int]()
-        for f, n in zip(parts, self.type(i).dims, strict=True):
+        for f, n in zip(axes, self.type(i).dims, strict=True):
             dims += [t.tiles, t.lanes] if f == t.lane else [n]
         return self.reshaped(i, dims)
+
+    def _axes(self, key: Key) -> tuple[Factor, ...]:
+        """Return the axes of a divided value, major to minor. Dimensions of its own come last in a factor of a product
+        that is summed up: along them lie the lanes of its sums.
+        """
+        parts, stream = self.tiling.parts(key.binding), self.stream
+        if not any(stream.graph[r.node].op == "dot" and key in stream.operands[r] for r in stream.reductions):
+            return parts
+        return (*(f for f in parts if f.stride is not None), *(f for f in parts if f.stride is None))
 
     def _lengthened(self, i: int, dims: Sequence[int]) -> int:
         """Return a value with zeros after its ends."""
@@ -150,7 +160,7 @@ class Tiles:
 
     def cut(self, i: int, key: Key, start: int) -> int:
         """Return the elements from ``start`` of the axis on, of a divided value."""
-        parts = self.tiling.parts(key.binding)
+        parts = self._axes(key)
         at = parts.index(self.tiling.axis)
         at += self.tiling.lane in parts[:at]
         type_ = self.type(i)
@@ -165,7 +175,7 @@ class Tiles:
         t = self.tiling
         at: dict[Factor, int] = {}
         own, position = list[int](), 0
-        for f in t.parts(key.binding):
+        for f in self._axes(key):
             if f.stride is None:
                 own.append(position)
             else:
