@@ -9,7 +9,7 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.fusion.rewrites.first_extrema import first_extrema
+from jax_stitch.graph.extrema import with_extrema
 from tests.fusion import forced
 
 MODULE = """HloModule m
@@ -75,7 +75,7 @@ def test_what_is_no_argmax_stays(change: dict[str, str], taken: bool) -> None:
     texts = {**USUAL, **change}
     texts["indices"] = texts["indices"].replace("{...}", "{" + ",".join(["{1,2,3,4,5,6,7,8}"] * 4) + "}")
     built = graph.build(hlo_parser.parse(MODULE.format(**texts)), {0: 0})
-    made = first_extrema(built, devices.get("zen3"))
+    made = with_extrema(built)
     assert sum(len(n.operands) == 4 for n in made.nodes if n.op == "reduce") == (0 if taken else 1)
 
 
