@@ -7,7 +7,7 @@ import numpy as np
 from jax_stitch.util.values import replace
 
 from .builder import Builder, freeze
-from .model import Graph, Node
+from .model import ONE_KERNEL, ROLLED, Graph, Node
 from .opcodes import DATA_MOVEMENT, ELEMENTWISE
 
 LONGEST = 8
@@ -69,7 +69,14 @@ def _unrolled(builder: Builder, loop: Node) -> list[int]:
     values = list(loop.operands)
     for _ in range(loop.attributes["trip_count"]):
         values = builder.inline(loop.graphs["body"], values)
-    return values
+    return [_marked(builder, i) for i in values] if ONE_KERNEL in loop.attributes else values
+
+
+def _marked(builder: Builder, i: int) -> int:
+    node = builder[i]
+    if node.op not in ELEMENTWISE or node.tensor.size == 1:
+        return i
+    return builder.add(replace(node, attributes=freeze({**node.attributes, ROLLED: True})))
 
 
 def _counted(builder: Builder, node: Node) -> int | None:

@@ -63,6 +63,9 @@ class TokenType(Struct, frozen=True):
 NodeType = TensorType | TupleType | TokenType
 
 
+ROLLED = "rolled"
+"""Attribute of a result of a loop that XLA:CPU compiles as one kernel, and that is unrolled in the graph."""
+
 ONE_KERNEL = "one_kernel"
 """Attribute of a loop that XLA:CPU compiles as one kernel, with all its steps: one that touches little in a step."""
 

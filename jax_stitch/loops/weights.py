@@ -48,7 +48,7 @@ XLA_FUNCTIONS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "log": (1.6, 8.7),
         "log-plus-one": (2.8, 11.0),
         "logistic": (1.5, 4.8),
-        "power": (7.0, 14.0),
+        "power": (12.0, 24.0),
         "remainder": (30.0, 40.0),
         "rsqrt": (0.65, 10.0),
         "sine": (4.2, 21.0),

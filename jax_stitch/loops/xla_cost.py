@@ -73,8 +73,10 @@ once; and by its library of kernels.
 WINDOW = 32
 """The elements of a window of XLA:CPU's reductions to one number."""
 
-LIBRARY_ELEMENTS = 4096
-"""The fewest elements of a reduction that XLA:CPU leaves to its library of kernels (YNNPACK)."""
+LIBRARY_ELEMENTS, LIBRARY_SECONDS = 4096, 1.25e-6
+"""The fewest elements of a reduction that XLA:CPU leaves to its library of kernels (YNNPACK), and the seconds of a call
+of it. Measured in loops over arrays of 5,120 to 16,384 elements.
+"""
 
 
 def step_seconds(node: Node, body: Graph, device: Device) -> float:
@@ -223,6 +225,9 @@ def xla_seconds(body: Graph, device: Device) -> float:
     for node, called, times in called_in(body.nodes):
         if ONE_KERNEL not in node.attributes:
             calls += times * (xla_seconds(called, device) - work_seconds(called, called.nodes, device))
+    if device.target.lanes_are_vectors:
+        calls += sum(_pieced_seconds(body, n) for n in body.nodes)
+        calls += LIBRARY_SECONDS * sum(n.op == "reduce" and _is_of_library(body, n) for n in body.nodes)
     return len(kernels) * device.target.kernel_seconds + calls + work_seconds(body, body.nodes, device)
 
 
@@ -237,6 +242,7 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
         inner += times * (
             in_one_kernel_seconds(called, device) if is_one else work_seconds(called, called.nodes, device)
         )
+    evaluated = _evaluated(body, nodes)
     for n in nodes:
         if n.op == "dot":
             products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
@@ -247,11 +253,23 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
                 elementwise += body[n.operands[0]].tensor.size
         elif n.op in ELEMENTWISE:
             light, heavy = weigh(n)
-            elementwise += n.tensor.size * (each[0] * light + each[1] * heavy)
+            elementwise += evaluated[n.id] * (each[0] * light + each[1] * heavy)
     rate = device.multiprocessors * device.fp32_lanes * device.clock_ghz * 1e9
     if vectors:  # One core does all but products.
         elementwise *= device.multiprocessors
     return inner + summed + (products + elementwise) / rate
+
+
+def _evaluated(body: Graph, nodes: Iterable[Node]) -> dict[int, int]:
+    """Return how often XLA computes the elements of nodes: in a fusion, of what is broadcast there, once for each."""
+    counts: dict[int, int] = {}
+    for n in sorted(nodes, key=lambda n: -n.id):
+        counts[n.id] = n.tensor.size if isinstance(n.type, TensorType) else 1
+        for u in body.users[n.id] if n.kernel and n.op in ELEMENTWISE else ():
+            is_wider = body[u].op in ELEMENTWISE or body[u].op in ("broadcast", "reshape", "transpose")
+            if is_wider and body[u].kernel == n.kernel:
+                counts[n.id] = max(counts[n.id], counts.get(u, 0))
+    return counts
 
 
 def sum_seconds(graph: Graph, node: Node, device: Device) -> float:

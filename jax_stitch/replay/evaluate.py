@@ -9,6 +9,7 @@ import jax
 
 from ..graph.model import Graph, Node, TokenType
 from ..graph.opcodes import calls_python
+from .apart import kept_apart
 from .checks import callback_number
 from .order import ReplayError, order
 from .rounding import rounded
@@ -50,6 +51,7 @@ def replay(stitched: StitchedGraph, callbacks: Sequence[Callable[..., Any]] = ()
 
 
 def _function(stitched: StitchedGraph, callbacks: Sequence[Callable[..., Any]]) -> Function:
+    stitched = kept_apart(stitched)
     graph = stitched.graph
     steps = order(stitched)
     called = {step: _called(stitched, graph[step], callbacks) for step in steps if isinstance(step, int)}
