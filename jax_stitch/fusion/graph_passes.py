@@ -8,6 +8,7 @@ from jax_stitch.fusion.rewrites.first_extrema import first_extrema
 from jax_stitch.fusion.rewrites.joined_products import products_joined
 from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.fusion.rewrites.scatters import joined
+from jax_stitch.fusion.rewrites.short_reductions import short_reductions
 from jax_stitch.fusion.rewrites.small_dots import written_out
 from jax_stitch.fusion.rewrites.small_windows import windows_written_out
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
@@ -43,6 +44,7 @@ EXPANDING: Pipeline[Graph, Device] = Pipeline(
     Pass("update-touched-rows", touched_rows),
     Pass("split-scatter-starts", own_starts, _packs),
     Pass("expand-small-products", written_out),
+    Pass("expand-short-reductions", short_reductions, _in_vectors),
     Pass("expand-argmax", first_extrema, _in_vectors),
     verify=verify,
 )

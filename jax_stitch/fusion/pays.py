@@ -15,7 +15,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import straight_seconds
-from jax_stitch.fusion.delta_evaluator import effective_bytes
+from jax_stitch.fusion.delta_evaluator import CALLS, effective_bytes
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
@@ -79,5 +79,6 @@ def xla_seconds_of(graph: Graph, nodes: Collection[int], device: Device) -> floa
         cores = device.multiprocessors if moved >= SHARED_BYTES else 1
         work = work_seconds(graph, [graph[i] for i in group], device) / cores
         launches = 1 + sum(graph[i].op == "reduce" and is_windowed(graph, graph[i]) for i in group)
+        launches += sum(graph[i].attributes.get(CALLS, 0) for i in group)
         total += launches * device.target.launch_seconds + max(moved / device.memory_bandwidth, work)
     return total
