@@ -14,6 +14,7 @@ from jax_stitch.fusion.rewrites.small_windows import windows_written_out
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
 from jax_stitch.fusion.rewrites.touched_rows import touched_rows
 from jax_stitch.fusion.rewrites.turned_once import turned_once
+from jax_stitch.fusion.rewrites.vector_products import vector_products
 from jax_stitch.fusion.rewrites.with_producers import with_producers
 from jax_stitch.fusion.streams.choice import with_streams
 from jax_stitch.graph.model import Graph
@@ -44,6 +45,7 @@ EXPANDING: Pipeline[Graph, Device] = Pipeline(
     Pass("update-touched-rows", touched_rows),
     Pass("split-scatter-starts", own_starts, _packs),
     Pass("expand-small-products", written_out),
+    Pass("expand-vector-products", vector_products, _in_vectors),
     Pass("expand-short-reductions", short_reductions, _in_vectors),
     Pass("expand-argmax", first_extrema, _in_vectors),
     verify=verify,
