@@ -128,7 +128,7 @@ def jacobi(x: Any) -> Any:
     ids=["values computed again", "library", "pieces"],
 )
 def test_loops_of_several_kernels(step: Callable[..., Any], dims: list[Any], least: float, most: float) -> None:
-    """Each within a factor of two of what was measured. They were a fifth to a half of it, so that XLA got the loops."""
+    """Each within a factor of two of what was measured. They were a fifth to a half of it: XLA got the loops."""
 
     def run(*carried: Any) -> Any:
         return lax.fori_loop(0, 100, lambda _, c: step(*c) if len(dims) > 1 else (step(*c),), carried)
