@@ -5,7 +5,7 @@ V / B(V)).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from math import prod
 
@@ -32,6 +32,12 @@ CALLS = "calls"
 """Attribute of the last operation of a product that was written out: the launches that last as long as the calls of a
 library which XLA makes of it.
 """
+
+
+def as_calls(seconds: float, device: Device) -> Mapping[str, int]:
+    """Return the attribute of an operation in whose place XLA takes so long, beside its launch and its bytes."""
+    launches = round(seconds / device.target.launch_seconds)
+    return {CALLS: launches} if launches else {}
 
 
 class XlaKernels:

@@ -85,6 +85,25 @@ class Builder:
         inherited = origin.name, origin.kernel, origin.source, origin.scope
         return self.add(Node(-1, op, type_, tuple(operands), freeze(attributes), freeze(graphs), None, *inherited))
 
+    def reduce(
+        self,
+        origin: Node,
+        by: str,
+        operands: Sequence[int],
+        dimensions: Sequence[int],
+        attributes: Mapping[str, Any] = _NOTHING,
+    ) -> int:
+        """Add a reduction of a value along some dimensions by one operation; ``operands`` are the value and what it
+        starts from.
+        """
+        type_ = self[operands[0]].tensor
+        pair, scalar = Builder(f"{by}_of_two"), TensorType(type_.dtype, ())
+        combined = pair.derive(origin, by, scalar, [pair.parameter(scalar), pair.parameter(scalar)])
+        combiner = pair.finish([combined], True, GraphLayouts())
+        made = TensorType(type_.dtype, tuple(n for d, n in enumerate(type_.dims) if d not in dimensions))
+        reducing = {"dimensions": tuple(dimensions), **attributes}
+        return self.derive(origin, "reduce", made, operands, reducing, {"to_apply": combiner})
+
     def constant(self, origin: Node, dtype: str, value: np.ndarray) -> int:
         """Add a constant in place of ``origin``. ``value`` is copied and frozen."""
         literal = np.array(value)

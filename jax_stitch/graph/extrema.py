@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import numpy as np
 
 from hlo_parser import ELEMENT_TYPES
 
-from .builder import Builder, copied, freeze
-from .model import Graph, GraphLayouts, Node, TensorType
+from .builder import Builder, copied
+from .model import Graph, Node, TensorType
 
 _LESS, _EQUAL, _GREATER, _LEFT_NAN, _RIGHT_NAN, _BOTH_NAN = range(6)
 """How the left value is to the right one."""
@@ -57,7 +56,8 @@ def _extremum(graph: Graph, node: Node) -> str | None:
     values, indices, first, zero = (graph[o] for o in node.operands)
     if indices.op != "iota" or node.attributes["dimensions"] != (indices.attributes["iota_dimension"],):
         return None
-    by = picked_by(node.graphs["to_apply"])
+    is_number = ELEMENT_TYPES[values.tensor.dtype].kind in ("float", "int")
+    by = picked_by(node.graphs["to_apply"]) if is_number else None
     if by is None or first.literal is None or zero.literal is None or zero.literal != 0:
         return None
     is_neutral = first.literal == _least(values.tensor.dtype, by)
@@ -135,7 +135,7 @@ def _expanded(
     kind, counted = builder[values].tensor, builder[indices].tensor
     flag = TensorType("pred", kind.dims)
     kept = tuple(d for d in range(len(kind.dims)) if d not in node.attributes["dimensions"])
-    best = _reduced(builder, node, by, values, first)
+    best = builder.reduce(node, by, [values, first], node.attributes["dimensions"])
     wide = builder.derive(node, "broadcast", kind, [best], {"dimensions": kept})
     found = builder.derive(node, "compare", flag, [values, wide], {"direction": "EQ"})
     if ELEMENT_TYPES[kind.dtype].kind == "float":  # Where there is a NaN, it is the extremum, and equal to nothing.
@@ -145,17 +145,5 @@ def _expanded(
     last = builder.constant(node, counted.dtype, np.asarray(most, ELEMENT_TYPES[counted.dtype].numpy))
     beyond = builder.derive(node, "broadcast", counted, [last], {"dimensions": ()})
     chosen = builder.derive(node, "select", counted, [found, indices, beyond])
-    return best, _reduced(builder, node, "minimum", chosen, last, marks(builder[values]))
-
-
-def _reduced(
-    builder: Builder, node: Node, by: str, values: int, first: int, more: Mapping[str, int] = MappingProxyType({})
-) -> int:
-    type_ = builder[values].tensor
-    pair, scalar = Builder(f"{by}_of_two"), TensorType(type_.dtype, ())
-    combined = pair.derive(node, by, scalar, [pair.parameter(scalar), pair.parameter(scalar)])
-    combiner = pair.finish([combined], True, GraphLayouts())
-    dims = tuple(n for d, n in enumerate(type_.dims) if d not in node.attributes["dimensions"])
-    operands, attributes = [values, first], {"dimensions": node.attributes["dimensions"], **more}
-    made = TensorType(type_.dtype, dims)
-    return builder.derive(node, "reduce", made, operands, attributes, freeze({"to_apply": combiner}))
+    least = builder.reduce(node, "minimum", [chosen, last], node.attributes["dimensions"], marks(builder[values]))
+    return best, least

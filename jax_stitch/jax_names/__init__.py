@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jax._src.xla_bridge import backends_are_initialized
     from jax.experimental.jet import jet, jet_rules
     from jax.experimental.topologies import get_topology_desc
+    from jax.experimental.xla_metadata import set_xla_metadata
     from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun, jaxprs_in_params
     from jax.extend.core import Jaxpr as ClosedJaxpr
     from jax.extend.core.primitives import convert_element_type_p
@@ -87,6 +88,7 @@ __all__ = [
     "report",
     "require_supported",
     "sdy",
+    "set_xla_metadata",
     "stablehlo",
     "summarize",
     "trace_state_strong_ref",

@@ -9,6 +9,7 @@ from jax_stitch.jax_names.forms import Form, IsModule
 EVERYTHING = "nothing can be stitched"
 HLO_FILES = "HLO files cannot be read"
 DESCRIBED = "there are no plans for GPUs that are not attached"
+APART = "some loops that are left to XLA are slower"
 JET = "jet takes no stitched function"
 
 

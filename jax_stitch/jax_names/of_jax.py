@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jax_stitch.jax_names.forms import Has, IsA, IsClass, IsModule, Makes, Registry, Takes
-from jax_stitch.jax_names.name import HLO_FILES, JET, Name, module_name
+from jax_stitch.jax_names.name import APART, HLO_FILES, JET, Name, module_name
 
 _MLIR, _PARTIAL, _CORE = "jax.interpreters.mlir", "jax.interpreters.partial_eval", "jax.extend.core"
 
@@ -131,6 +131,15 @@ _RULES = (
         "error_checks",
         "rules of checkify, called (error, enabled errors, *operands, **parameters)",
         Registry(),
+    ),
+    Name(
+        "set_xla_metadata",
+        "jax.experimental.xla_metadata",
+        "set_xla_metadata",
+        "tells XLA what not to inline",
+        Takes(0, ("inlineable",)),
+        APART,
+        spared=True,
     ),
     Name(
         "jet",

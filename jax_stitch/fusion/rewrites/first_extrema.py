@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.fusion.delta_evaluator import CALLS
+from jax_stitch.fusion.delta_evaluator import as_calls
 from jax_stitch.fusion.pays import SHARED_BYTES
 from jax_stitch.graph.extrema import with_extrema
 from jax_stitch.graph.model import Graph, Node
@@ -20,7 +20,6 @@ def first_extrema(graph: Graph, device: Device) -> Graph:
 
     def marks(values: Node) -> Mapping[str, int]:
         cores = device.multiprocessors if node_bytes(values) >= SHARED_BYTES else 1
-        launches = round(values.tensor.size * SUMMED_SEVERAL / cores / device.target.launch_seconds)
-        return {CALLS: launches} if launches else {}
+        return as_calls(values.tensor.size * SUMMED_SEVERAL / cores, device)
 
     return with_extrema(graph, marks)

@@ -14,7 +14,7 @@ import numpy as np
 from hlo_parser import ELEMENT_TYPES
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.fusion.delta_evaluator import CALLS
+from jax_stitch.fusion.delta_evaluator import as_calls
 from jax_stitch.fusion.pays import SHARED_BYTES
 from jax_stitch.graph.builder import Builder, copied, freeze
 from jax_stitch.graph.combiners import combines_by
@@ -92,11 +92,8 @@ def _expanded(builder: Builder, node: Node, operands: Sequence[int], device: Dev
     for k in range(builder[reduced].tensor.dims[dim]):
         total = builder.derive(node, by, made, [total, terms.at(reduced, dim, k)])
     cores = device.multiprocessors if node_bytes(builder[reduced]) >= SHARED_BYTES else 1
-    launches = round(made.size * RESULT_SECONDS / cores / device.target.launch_seconds)
-    if not launches:
-        return total
-    last = builder[total]
-    return builder.derive(node, last.op, made, last.operands, {**last.attributes, CALLS: launches})
+    last, calls = builder[total], as_calls(made.size * RESULT_SECONDS / cores, device)
+    return builder.derive(node, last.op, made, last.operands, {**last.attributes, **calls})
 
 
 class _Terms:

@@ -12,9 +12,9 @@ import numpy as np
 from hlo_parser import ELEMENT_TYPES
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.fusion.delta_evaluator import CALLS
-from jax_stitch.graph.builder import Builder, copied, freeze
-from jax_stitch.graph.model import Graph, GraphLayouts, Node, TensorType
+from jax_stitch.fusion.delta_evaluator import as_calls
+from jax_stitch.graph.builder import Builder, copied
+from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.simplify import simplify_movement
 
 TRANSPOSED_SECONDS = 3e-9
@@ -78,17 +78,11 @@ def _expanded(builder: Builder, node: Node, operands: list[int], side: int, devi
     flat = builder.derive(node, "transpose", turned, [flat], {"dimensions": moved})
     wide = builder.derive(node, "broadcast", type_, [flat], {"dimensions": tuple(at[d] for d in order)})
     terms = builder.derive(node, "multiply", type_, [matrix, wide])
-    pair, scalar = Builder("sum_of_two"), TensorType(type_.dtype, ())
-    combined = pair.derive(node, "add", scalar, [pair.parameter(scalar), pair.parameter(scalar)])
-    combiner = pair.finish([combined], True, GraphLayouts())
     rest = [d for d in range(len(type_.dims)) if d not in contracted]
-    summed = TensorType(type_.dtype, tuple(type_.dims[d] for d in rest))
     zero = builder.constant(node, type_.dtype, np.zeros((), ELEMENT_TYPES[type_.dtype].numpy))
-    total = builder.derive(
-        node, "reduce", summed, [terms, zero], {"dimensions": tuple(sorted(contracted))}, freeze({"to_apply": combiner})
-    )
+    total = builder.reduce(node, "add", [terms, zero], sorted(contracted))
     leading = (*batch, *(d for d in rest if d not in batch))
     placed = TensorType(type_.dtype, tuple(type_.dims[d] for d in leading))
     total = builder.derive(node, "transpose", placed, [total], {"dimensions": tuple(rest.index(d) for d in leading)})
-    launches = round(type_.size * TRANSPOSED_SECONDS / device.multiprocessors / device.target.launch_seconds)
-    return builder.derive(node, "reshape", node.type, [total], {CALLS: launches} if launches else {})
+    seconds = type_.size * TRANSPOSED_SECONDS / device.multiprocessors
+    return builder.derive(node, "reshape", node.type, [total], as_calls(seconds, device))

@@ -17,7 +17,7 @@ from jax_stitch.analysis.binding import Factor
 from jax_stitch.fusion.streams.stream import MOVES, Key, Stream
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.builder import Builder
-from jax_stitch.graph.model import GraphLayouts, Node, TensorType
+from jax_stitch.graph.model import Node, TensorType
 from jax_stitch.util.values import replace
 
 Shape = tuple[bool, bool, bool]
@@ -104,13 +104,7 @@ class Tiles:
     def combined(self, op: str, i: int, over: Sequence[int] = (1,)) -> int:
         """Return a tile combined over some of its dimensions, the steps if nothing else is said."""
         type_ = self.type(i)
-        pair = Builder(f"{op}_of_two")
-        scalar = TensorType(type_.dtype, ())
-        a, b = pair.parameter(scalar), pair.parameter(scalar)
-        combiner = pair.finish([pair.derive(self.origin, op, scalar, [a, b])], True, GraphLayouts())
-        made = TensorType(type_.dtype, tuple(n for d, n in enumerate(type_.dims) if d not in over))
-        operands, attributes = [i, self.number(type_.dtype, FIRST[op])], {"dimensions": tuple(over)}
-        return self.builder.derive(self.origin, "reduce", made, operands, attributes, {"to_apply": combiner})
+        return self.builder.reduce(self.origin, op, [i, self.number(type_.dtype, FIRST[op])], over)
 
     # -- the form of tiles
 
