@@ -7,15 +7,18 @@ block with what came before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from hlo_parser import Window, WindowDim
 
 from .builder import Builder
-from .combiners import is_neutral
+from .combiners import application, are_alike, leaves_others
 from .model import Node, TensorType
+
+LARGEST = 32
+"""Operations of a combiner that is looked for. That of ``logaddexp`` has 10."""
 
 
 class _Scan(Struct, frozen=True):
@@ -30,15 +33,14 @@ class _Scan(Struct, frozen=True):
 
 def join_blocks(builder: Builder, node: Node) -> int | None:
     """Return ``combine(scan within blocks, broadcast(exclusive scan of the blocks' last results))`` as one scan."""
-    if len(node.operands) != 2 or not isinstance(node.type, TensorType):
-        return None
-    for a, b in (node.operands, node.operands[::-1]):
-        inner, spread = _scan(builder, builder[a]), builder[b]
-        if inner is None or inner.before or spread.op != "broadcast" or inner.dimension == 0:
-            continue
+    for inner in _scans_below(builder, node):
         d, dims = inner.dimension, node.tensor.dims
+        sides = application(builder, node, inner.node.graphs["to_apply"])
+        if sides is None or inner.node.id not in sides or inner.before or d == 0:
+            continue
+        spread = builder[sides[0] if sides[1] == inner.node.id else sides[1]]
         along = tuple(i for i in range(len(dims)) if i != d)
-        if _operation(inner.node) != node.op or spread.attributes["dimensions"] != along:
+        if spread.op != "broadcast" or spread.attributes["dimensions"] != along:
             continue
         totals = _exclusive(
             builder, builder[spread.operands[0]], inner, [dims[i] for i in along], math.prod(dims[: d - 1])
@@ -46,6 +48,23 @@ def join_blocks(builder: Builder, node: Node) -> int | None:
         if totals is not None and _are_last(builder, totals, inner):
             return _joined(builder, node, inner)
     return None
+
+
+def _scans_below(builder: Builder, node: Node) -> Iterator[_Scan]:
+    """Yield the scans of the size of ``node`` that it is computed from in few steps, each of that size."""
+    if not isinstance(node.type, TensorType):
+        return
+    seen, waiting = {node.id}, [node]
+    while waiting and len(seen) <= LARGEST:
+        for o in waiting.pop().operands:
+            below = builder[o]
+            if o in seen or not isinstance(below.type, TensorType) or below.type.dims != node.type.dims:
+                continue
+            seen.add(o)
+            if (scan := _scan(builder, below)) is not None:
+                yield scan
+            else:
+                waiting.append(below)
 
 
 def unpad_scan(builder: Builder, node: Node) -> int | None:
@@ -82,18 +101,13 @@ def _scan(builder: Builder, node: Node) -> _Scan | None:
         return None
     (d,) = long
     size, w = dims[d], window[d]
-    if w.size != size or not is_neutral(node.graphs["to_apply"], builder[node.operands[1]]):
+    if w.size != size or not leaves_others(node.graphs["to_apply"], builder[node.operands[1]]):
         return None
     for before in (0, 1):
         reach = size - 1 + before
         if (w.pad_low, w.pad_high) in ((reach, 0), (0, reach)):
             return _Scan(node, d, w.pad_low == 0, before)
     return None
-
-
-def _operation(scan: Node) -> str:
-    """Return the one operation that it combines with, of which it has a neutral value."""
-    return next(n.op for n in scan.graphs["to_apply"].nodes if n.op != "parameter")
 
 
 def _exclusive(builder: Builder, node: Node, inner: _Scan, dims: Sequence[int], places: int) -> Node | None:
@@ -121,7 +135,7 @@ def _exclusive(builder: Builder, node: Node, inner: _Scan, dims: Sequence[int], 
         return None
     size = source.tensor.dims[d] - 1
     wanted = tuple((first, first + size, 1) if i == d else (0, s, 1) for i, s in enumerate(source.tensor.dims))
-    alike = scan.backward == inner.backward and _operation(scan.node) == _operation(inner.node)
+    alike = scan.backward == inner.backward and are_alike(scan.node.graphs["to_apply"], inner.node.graphs["to_apply"])
     scanned = scan.node.tensor.dims
     if not alike or ranges != wanted or math.prod(scanned[: scan.dimension]) != places:
         return None

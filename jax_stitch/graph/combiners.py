@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +11,8 @@ import numpy as np
 
 from hlo_parser import ELEMENT_TYPES
 
+from .builder import Builder
+from .fold import COMPARE
 from .model import Graph, Node
 
 
@@ -60,6 +63,83 @@ def combines_by(combiner: Graph, k: int) -> str | None:
         return None
     sides = [_unconverted(combiner, combiner[o]).id for o in node.operands]
     return node.op if set(sides) == {combiner.parameters[k], combiner.parameters[k + fields]} else None
+
+
+def leaves_others(combiner: Graph, initial: Node) -> bool:
+    """Return whether combining with ``initial`` changes nothing: as ``is_neutral`` says, or, of floats that more than
+    one operation combines (``logaddexp`` from minus infinity), as it was tried with some numbers, infinities and NaN.
+    """
+    if is_neutral(combiner, initial):
+        return True
+    kind = ELEMENT_TYPES[initial.tensor.dtype]
+    if initial.literal is None or initial.literal.size != 1 or kind.kind != "float" or len(combiner.parameters) != 2:
+        return False
+    others = np.array([0, 1, -1, 1 / 3, -2.5, 19, -77, 3e4, np.inf, -np.inf, np.nan], kind.numpy)
+    same = np.full(others.shape, initial.literal.reshape(()), kind.numpy)
+    with np.errstate(all="ignore"):
+        return all(
+            found is not None and np.array_equal(found, others, equal_nan=True)
+            for found in (_computed(combiner, *sides) for sides in ((others, same), (same, others)))
+        )
+
+
+def _computed(combiner: Graph, *arguments: np.ndarray) -> np.ndarray | None:
+    """Return the first result, by NumPy; None where an operation is not among those of usual combiners."""
+    values: dict[int, Any] = dict(zip(combiner.parameters, arguments, strict=True))
+    for node in combiner.nodes:
+        if node.op == "constant" and node.literal is not None and node.literal.size == 1:
+            values[node.id] = node.literal.reshape(())
+        elif node.op == "compare":
+            values[node.id] = COMPARE[node.attributes["direction"]](*(values[o] for o in node.operands))
+        elif node.op in _USUAL:
+            values[node.id] = _USUAL[node.op](*(values[o] for o in node.operands))
+        elif node.op != "parameter":
+            return None
+    return values[combiner.results[0]]
+
+
+_USUAL: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "abs": np.abs,
+        "add": np.add,
+        "exponential": np.exp,
+        "log": np.log,
+        "log-plus-one": np.log1p,
+        "maximum": np.maximum,
+        "minimum": np.minimum,
+        "multiply": np.multiply,
+        "negate": np.negative,
+        "select": np.where,
+        "subtract": np.subtract,
+    }
+)
+
+
+def application(graph: Graph | Builder, node: Node, combiner: Graph) -> tuple[int, ...] | None:
+    """Return what the operations that end in ``node`` combine, where they are those of ``combiner`` on whole arrays:
+    a value for each of its parameters. None where they are others.
+    """
+    found: dict[int, int] = {}
+    waiting = [(combiner[combiner.results[0]], node)]
+    while waiting:
+        form, here = waiting.pop()
+        if form.op == "parameter":
+            if found.setdefault(form.id, here.id) != here.id:
+                return None
+        elif form.op == "constant":
+            constant = graph[here.operands[0]] if here.op == "broadcast" else here
+            if constant.literal is None or form.literal is None or not np.array_equal(constant.literal, form.literal):
+                return None
+        elif form.op != here.op or form.attributes != here.attributes:
+            return None
+        else:
+            waiting.extend((combiner[f], graph[h]) for f, h in zip(form.operands, here.operands, strict=True))
+    return tuple(found[p] for p in combiner.parameters) if len(found) == len(combiner.parameters) else None
+
+
+def are_alike(a: Graph, b: Graph) -> bool:
+    """Return whether two combiners of scalars have the same operations."""
+    return application(b, b[b.results[0]], a) == tuple(b.parameters)
 
 
 def _unconverted(combiner: Graph, node: Node) -> Node:

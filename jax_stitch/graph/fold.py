@@ -16,7 +16,7 @@ from .model import Node, TensorType
 LARGEST = 64
 """Elements; what is larger stays an operation."""
 
-_COMPARE: dict[str, Callable[..., Any]] = {
+COMPARE: dict[str, Callable[..., Any]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "LT": np.less,
@@ -97,7 +97,7 @@ def _slice(node: Node, values: Sequence[np.ndarray]) -> Any:
 def _compare(node: Node, values: Sequence[np.ndarray]) -> Any:
     if node.attributes.get("type") == "TOTALORDER":
         return None
-    return _COMPARE[node.attributes["direction"]](*values)
+    return COMPARE[node.attributes["direction"]](*values)
 
 
 SCALAR_FOLDERS: dict[str, Callable[[Node, Sequence[np.ndarray]], Any]] = {

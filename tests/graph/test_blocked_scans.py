@@ -25,6 +25,8 @@ SCANS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "maximum": (lambda x: jax.lax.cummax(x, 1), (4, 1000)),
     "product": (lambda x: jnp.cumprod(1 + x / 100, 1), (4, 100)),
     "middle": (lambda x: jnp.cumsum(x, 1), (3, 200, 5)),
+    "logarithms": (lambda x: jax.lax.cumlogsumexp(x, 1), (4, 1000)),
+    "logarithms backward": (lambda x: jax.lax.cumlogsumexp(x, 0, reverse=True), (100, 3)),
 }
 ROUNDED = """HloModule rounded
 
@@ -161,3 +163,56 @@ def test_what_only_looks_like_it_stays(change: str) -> None:
     x = np.random.default_rng(1).standard_normal((3, 112)).astype(np.float32)
     function = stitch_hlo(text)
     np.testing.assert_allclose(function(x), function.plain(x), rtol=1e-4, atol=1e-4)
+
+
+def _added_logarithms(shape: str, a: str, b: str, name: str) -> str:
+    """Return the text of ``logaddexp`` of two values of a shape."""
+    one = f"{name}.one = f32[{shape}] "
+    one += "constant(1)" if not shape else f"broadcast({name}.c), dimensions={{}}\n  {name}.c = f32[] constant(1)"
+    return "\n  ".join(
+        [
+            *reversed(one.split("\n  ")),
+            f"{name}.difference = f32[{shape}] subtract({a}, {b})",
+            f"{name}.size = f32[{shape}] abs({name}.difference)",
+            f"{name}.down = f32[{shape}] negate({name}.size)",
+            f"{name}.part = f32[{shape}] exponential({name}.down)",
+            f"{name}.sum = f32[{shape}] add({name}.one, {name}.part)",
+            f"{name}.log = f32[{shape}] log({name}.sum)",
+            f"{name}.most = f32[{shape}] maximum({a}, {b})",
+            f"{name}.all = f32[{shape}] add({name}.most, {name}.log)",
+            f"{name}.nan = pred[{shape}] compare({name}.difference, {name}.difference), direction=NE",
+            f"{name} = f32[{shape}] select({name}.nan, {name}.most, {name}.all)",
+        ]
+    )
+
+
+LOGARITHMS = (
+    BLOCKS.replace("ROOT s = f32[] add(a, b)", _added_logarithms("", "a", "b", "ROOT s").replace("ROOT s.", "s."))
+    .replace("(ROOT s", "(s")
+    .replace("all = f32[3,7,16] add(inside, wide)", _added_logarithms("3,7,16", "inside", "wide", "all"))
+    .replace("constant(0)", "constant(-inf)")
+)
+OTHERS = {
+    "another constant in the combination": ("all.c = f32[] constant(1)", "all.c = f32[] constant(2)"),
+    "another operation in the combination": ("all.size = f32[3,7,16] abs", "all.size = f32[3,7,16] negate"),
+    "another value in the combination": ("maximum(inside, wide)", "maximum(inside, inside)"),
+    "the first and second of a select in turn": ("(all.nan, all.most, all.all)", "(all.nan, all.all, all.most)"),
+    "another start": ("constant(-inf)", "constant(-80)"),
+    "no neutral start": ("s.size = f32[] abs", "s.size = f32[] negate"),
+}
+
+
+def test_several_operations_combine() -> None:
+    """Catches a combiner that is looked for by its one operation: XLA writes all of them where two blocks meet."""
+    assert [n.op for n in graphs.build(hlo_parser.parse(LOGARITHMS)).nodes if n.op not in MOVES] == ["reduce-window"]
+    x = np.random.default_rng(1).standard_normal((3, 112)).astype(np.float32)
+    want = np.logaddexp.accumulate(x.astype(np.float64), axis=1)
+    np.testing.assert_allclose(stitch_hlo(LOGARITHMS, strict=True)(x), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_several_other_operations_do_not(change: str) -> None:
+    old, new = OTHERS[change]
+    assert old in LOGARITHMS
+    text = LOGARITHMS.replace(old, new)
+    assert sum(n.op == "reduce-window" for n in graphs.build(hlo_parser.parse(text)).nodes) == 2
