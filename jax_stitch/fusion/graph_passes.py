@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.starts import own_starts
+from jax_stitch.fusion.rewrites.chosen import expanded
 from jax_stitch.fusion.rewrites.first_extrema import first_extrema
 from jax_stitch.fusion.rewrites.joined_products import products_joined
 from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.fusion.rewrites.scatters import joined
 from jax_stitch.fusion.rewrites.short_reductions import short_reductions
 from jax_stitch.fusion.rewrites.small_dots import written_out
-from jax_stitch.fusion.rewrites.small_windows import windows_written_out
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
 from jax_stitch.fusion.rewrites.touched_rows import touched_rows
 from jax_stitch.fusion.rewrites.turned_once import turned_once
@@ -65,10 +65,10 @@ PACKING: Pipeline[Graph, Device] = Pipeline(
 """Merge operations that stay with XLA's libraries into fewer and larger ones, and free them of layout changes."""
 
 
-def expanding_windows(windows: frozenset[int]) -> Pipeline[Graph, Device]:
-    """Return the pipeline that writes these windows and convolutions out, by the ids of their nodes."""
+def expanding(chosen: frozenset[int]) -> Pipeline[Graph, Device]:
+    """Return the pipeline that writes these nodes out, by their ids: windows, convolutions and factorizations."""
     return Pipeline(
-        "expand-windows",
-        Pass("expand-small-windows", lambda graph, device: windows_written_out(graph, windows, device)),
+        "expand-chosen",
+        Pass("expand-if-taken", lambda graph, device: expanded(graph, chosen, device)),
         verify=verify,
     )

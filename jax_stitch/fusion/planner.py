@@ -12,7 +12,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds, call_seconds_left
-from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding_windows
+from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.launches.starts import with_starts
@@ -24,7 +24,7 @@ from jax_stitch.fusion.plan_cost import best_of, predicted
 from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites import small_dots
-from jax_stitch.fusion.rewrites.small_windows import small_windows
+from jax_stitch.fusion.rewrites.chosen import expandable
 from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
@@ -60,30 +60,30 @@ def explore(
 def _explore(graph: Graph, device: Device, planner: PlannerName, patience: Patience, is_body: bool) -> FusionPlan:
     """Return the plan of a graph, and of the computations that it calls."""
     notes: tuple[str, ...] = ()
-    windows: dict[int, str] = {}
+    chosen: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:
         expanded = EXPANDING.run(graph, device)
         graph, notes = expanded, small_dots.note(graph, expanded)
-        windows = small_windows(graph, device)
-    best = _explored(_with_windows(graph, windows, device), device, planner, patience, is_body)
-    while left := _left_over(best, windows.values()):
-        windows = {i: name for i, name in windows.items() if name not in left}
-        best = _explored(_with_windows(graph, windows, device), device, planner, patience, is_body)
+        chosen = expandable(graph, device)
+    best = _explored(_expanded(graph, chosen, device), device, planner, patience, is_body)
+    while left := _left_over(best, chosen.values()):
+        chosen = {i: name for i, name in chosen.items() if name not in left}
+        best = _explored(_expanded(graph, chosen, device), device, planner, patience, is_body)
     forget()
     best = with_starts(best, device)
     children = _children(best, device, planner, patience)
     others = best.alternatives if device.target.weighs_alternatives and not children else ()
-    whole = (p for p in others if not _calls_left(p) and not _left_over(p, windows.values()))
+    whole = (p for p in others if not _calls_left(p) and not _left_over(p, chosen.values()))
     alternatives = tuple(replace(with_starts(p, device), notes=(*p.notes, *notes)) for p in whole)
     return replace(best, children=children, notes=(*best.notes, *notes), alternatives=alternatives)
 
 
-def _with_windows(graph: Graph, windows: Collection[int], device: Device) -> Graph:
-    return expanding_windows(frozenset(windows)).run(graph, device) if windows else graph
+def _expanded(graph: Graph, chosen: Collection[int], device: Device) -> Graph:
+    return expanding(frozenset(chosen)).run(graph, device) if chosen else graph
 
 
 def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:
-    """Return the names of expanded windows that no kernel takes as a whole: XLA does better with the original ones."""
+    """Return the names of expanded operations that no kernel takes as a whole: XLA does better with the original."""
     taken = {i for kernel in plan.kernels for p in kernel for i in (*p.nodes, *p.copies)}
     parts = ELEMENTWISE | {"dot"}
     return {n.name for n in plan.graph.nodes if n.op in parts and n.id not in taken} & set(names)

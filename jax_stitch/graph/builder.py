@@ -111,6 +111,12 @@ class Builder:
         type_ = TensorType(dtype, literal.shape)
         return self.add(Node(-1, "constant", type_, (), literal=literal, name=origin.name, source=origin.source))
 
+    def mark(self, number: int, attributes: Mapping[str, Any]) -> None:
+        """Add attributes to a node that is there, and that means the same with them."""
+        if attributes:
+            node = self.nodes[number]
+            self.nodes[number] = replace(node, attributes=freeze({**node.attributes, **attributes}))
+
     def inline(self, graph: Graph, arguments: Sequence[int]) -> list[int]:
         """Copy a graph's nodes into this one with its parameters replaced, and return the ids of its results."""
         mapped = dict(zip(graph.parameters, arguments, strict=True))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import with_called
 from jax_stitch.graph.extrema import with_extrema
+from jax_stitch.graph.factorizations import with_expansions
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.verifier import verify
 from jax_stitch.loops.derived_stacks import with_derived_stacks
@@ -111,8 +112,14 @@ def _with_extrema(graph: Graph, loop: int) -> Graph:
     return with_called(graph, node, "body", with_extrema(node.graphs["body"]))
 
 
+def _with_expansions(graph: Graph, loop: int) -> Graph:
+    node = graph[loop]
+    return with_called(graph, node, "body", with_expansions(node.graphs["body"]))
+
+
 IMPROVING = Pipeline(
     "improve-loop",
+    _pass("expand-factorizations-in-loops", lambda graph, loop, device: _with_expansions(graph, loop)),
     _pass("expand-argmax-in-loops", lambda graph, loop, device: _with_extrema(graph, loop), _vectors),
     _pass("hoist-sums", lambda graph, loop, device: without_sums(graph, loop, _vectors(device)) or graph),
     _pass("rematerialise-stacks", lambda graph, loop, device: with_derived_stacks(graph, loop), _vectors),

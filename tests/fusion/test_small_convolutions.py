@@ -14,7 +14,7 @@ from jax_stitch import devices, stitch_jit
 from jax_stitch import graph as graphs
 from jax_stitch.capture.function import capture
 from jax_stitch.capture.module import module_of
-from jax_stitch.fusion.rewrites.small_windows import small_windows, windows_written_out
+from jax_stitch.fusion.rewrites.chosen import expandable, expanded
 from jax_stitch.replay import StitchedGraph, replay
 
 CPU = devices.get("cpu")
@@ -41,7 +41,7 @@ def arrays(layout: tuple[str, str, str]) -> tuple[np.ndarray, np.ndarray]:
 def written_out(fun: Callable[..., Any], *args: Any) -> tuple[graphs.Graph, list[np.ndarray]]:
     """The graph with its small convolutions written out, and what it gives."""
     graph = graphs.build(module_of(capture(fun, args, CPU).text))
-    done = windows_written_out(graph, small_windows(graph, CPU), CPU)
+    done = expanded(graph, expandable(graph, CPU), CPU)
     return done, [np.asarray(r) for r in jax.jit(replay(StitchedGraph(done)))([jnp.asarray(a) for a in args])]
 
 

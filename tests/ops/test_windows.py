@@ -16,7 +16,7 @@ from jax import lax
 from jax_stitch import graph as graphs
 from jax_stitch import stitch, stitch_jit
 from jax_stitch.checking import check_function
-from jax_stitch.fusion.rewrites.small_windows import MOST_NODES, small_windows, windows_written_out
+from jax_stitch.fusion.rewrites.chosen import MOST_NODES, expandable, expanded
 from jax_stitch.graph import Graph
 from jax_stitch.report.accuracy import agreement, reference
 from tests.fusion import forced
@@ -39,7 +39,7 @@ def windows_of(graph: Graph) -> int:
 
 
 def written_out(graph: Graph, target: str = "h200") -> Graph:
-    built = windows_written_out(graph, small_windows(graph, TARGETS[target]), TARGETS[target])
+    built = expanded(graph, expandable(graph, TARGETS[target]), TARGETS[target])
     graphs.verify(built)
     return built
 

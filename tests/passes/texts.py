@@ -12,8 +12,8 @@ from typing import Any
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding_windows
-from jax_stitch.fusion.rewrites.small_windows import small_windows
+from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding
+from jax_stitch.fusion.rewrites.chosen import expandable
 from jax_stitch.graph.building import BUILDING
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.text import graph_lines
@@ -22,13 +22,13 @@ from jax_stitch.passes import Pipeline, recording
 
 FOLDER = Path(__file__).parent / "texts"
 BEFORE, AFTER = "==== before\n", "==== after\n"
-WINDOWS = expanding_windows(frozenset())
+CHOSEN = expanding(frozenset())
 
 PIPELINES: tuple[Pipeline[Any, Any], ...] = (
     BUILDING,
     STREAMING,
     EXPANDING,
-    WINDOWS,
+    CHOSEN,
     PACKING,
     ALL_LOOPS,
     SPLITTING,
@@ -59,8 +59,8 @@ def around(name: str) -> tuple[str, str]:
     if pipeline in (UNROLLING, NORMALISING, IMPROVING):
         loops = [n for n in built.nodes if n.op == "while"]
         value = Loop(built, len(loops) - 1)
-    if pipeline is WINDOWS:
-        pipeline = expanding_windows(frozenset(small_windows(built, device)))
+    if pipeline is CHOSEN:
+        pipeline = expanding(frozenset(expandable(built, device)))
     apply: Callable[[Any, Any], Any] = pipeline[name].apply
     return text(value), text(apply(value, device))
 

@@ -21,57 +21,28 @@ from jax_stitch.fusion.rewrites.small_convolutions import convolution_written_ou
 from jax_stitch.fusion.rewrites.window_combiners import as_type, named, wide_combiner
 from jax_stitch.fusion.rewrites.window_gradients import gathered, gradient_along
 from jax_stitch.fusion.rewrites.window_slots import Along, combined_along, filled, in_slot, made_ready, phases
-from jax_stitch.graph.builder import Builder, moved
+from jax_stitch.graph.builder import Builder
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.maps import apply_to_arrays, can_apply, is_elementwise
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType, TupleType
 from jax_stitch.graph.scans import scan_of
-from jax_stitch.graph.simplify import simplify_movement
-
-MOST_NODES = 900
-"""By how many nodes a graph may grow: the time of planning grows with them."""
 
 
-def small_windows(graph: Graph, device: Device) -> dict[int, str]:
-    """Return the nodes whose windows can be written out, the first ones as long as the graph stays small enough, and
-    their names.
+def windows_growth(graph: Graph, node: Node, device: Device) -> int | None:
+    """Return about how many nodes a window takes that is written out; None for one that cannot be, or that a device
+    does not do well so, and for other nodes.
     """
-    names: dict[int, str] = {}
-    left = MOST_NODES
-    for node in graph.nodes:
-        growth = _growth(graph, node, device)
-        if growth is not None and growth <= left and _suits(graph, node, device):
-            names[node.id] = node.name
-            left -= growth
-    return names
+    growth = _growth(graph, node, device)
+    return growth if growth is not None and _suits(graph, node, device) else None
 
 
-def windows_written_out(graph: Graph, chosen: Collection[int], device: Device) -> Graph:
-    """Return the graph with ``chosen`` ones of its ``small_windows`` as elementwise operations of the same names. What
-    it calls stays.
-    """
-    if not chosen:
-        return graph
-    builder = Builder(graph.name, (simplify_movement,))
-    ids: dict[int, tuple[int, ...]] = {
-        i: (builder.parameter(graph[i].type, graph[i].name, graph[i].source),) for i in graph.parameters
-    }
-    for node in graph.nodes:
-        if node.id in ids:
-            continue
-        if node.op == "get-tuple-element" and node.operands[0] in chosen:
-            ids[node.id] = (ids[node.operands[0]][node.attributes["index"]],)
-            continue
-        at = moved(node, -1, tuple(ids[o][0] for o in node.operands))
-        if node.id not in chosen:
-            ids[node.id] = (builder.add(at),)
-        elif node.op == "reduce-window":
-            ids[node.id] = tuple(_combined(builder, at))
-        elif node.op == "convolution":
-            ids[node.id] = (convolution_written_out(builder, at),)
-        else:
-            ids[node.id] = (gathered(builder, at, device),)
-    return builder.finish([ids[r][0] for r in graph.results], graph.single, graph.layouts)
+def window_written_out(builder: Builder, node: Node, device: Device) -> tuple[int, ...]:
+    """Add a window or convolution as elementwise operations; ``node`` has its operands in the builder."""
+    if node.op == "reduce-window":
+        return tuple(_combined(builder, node))
+    if node.op == "convolution":
+        return (convolution_written_out(builder, node),)
+    return (gathered(builder, node, device),)
 
 
 def _suits(graph: Graph, node: Node, device: Device) -> bool:
