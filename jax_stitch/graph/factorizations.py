@@ -18,8 +18,10 @@ from .builder import Builder, copied, with_called
 from .matrices import Matrices
 from .model import Graph, Node, TensorType, TupleType
 
-LARGEST = 8
-"""Rows and columns of a matrix. Its operations are written out for each column: the time of planning goes with them."""
+LARGEST, MOST_NODES = 16, 1500
+"""The most rows and columns of a matrix, and the most nodes that a loop's are written out to: a column is some of them,
+and the time of planning goes with them.
+"""
 
 
 class Solve(Struct, frozen=True):
@@ -212,11 +214,20 @@ def permutation(m: Matrices, pivots: int, size: int) -> int:
 
 def with_expansions(graph: Graph) -> Graph:
     """Return the graph with each factorization and solve of small matrices written out, in the graphs that it calls
-    too.
+    too; as it is where that takes too many nodes.
     """
+    return _expanded(graph) if _growth(graph) <= MOST_NODES else graph
+
+
+def _growth(graph: Graph) -> int:
+    own = sum(factorization_growth(graph, node) or 0 for node in graph.nodes)
+    return own + sum(_growth(called) for node in graph.nodes for called in node.graphs.values())
+
+
+def _expanded(graph: Graph) -> Graph:
     for node in graph.nodes:
         for name, called in node.graphs.items():
-            graph = with_called(graph, graph[node.id], name, with_expansions(called))
+            graph = with_called(graph, graph[node.id], name, _expanded(called))
     found = {n.id: e for n in graph.nodes if (e := expansion_of(graph, n)) is not None}
     if not found:
         return graph
