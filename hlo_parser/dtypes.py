@@ -63,6 +63,9 @@ def _table() -> dict[str, ElementType]:
 
 ELEMENT_TYPES: dict[str, ElementType] = _table()
 
+COMPLEX_PARTS = {"c64": "f32", "c128": "f64"}
+"""The types of the real and imaginary parts of complex numbers."""
+
 
 _MANTISSA = {"f16": 10, "f32": 23, "f64": 52, "bf16": 7, "f8e3m4": 4, "f8e4m3": 3, "f8e5m2": 2}
 

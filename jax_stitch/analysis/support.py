@@ -22,6 +22,11 @@ DTYPES = frozenset(
 )
 
 
+STORED = frozenset({"c64", "c128"})
+"""Types of which kernels read and write elements, and compute their real and imaginary parts alone."""
+
+_OF_STORED = MOVES | {"complex", "real", "imag"}
+
 LIBRARY = {
     "dot": "a library GEMM",
     "convolution": "a library convolution",
@@ -104,7 +109,7 @@ def _reason_unsupported(graph: Graph, node: Node) -> str | None:
     for t in types:
         if not isinstance(t, TensorType):
             return "no array"
-        if t.dtype not in DTYPES:
+        if t.dtype not in DTYPES and not (t.dtype in STORED and node.op in _OF_STORED):
             return f"element type {t.dtype}"
         if t.size == 0:
             return "an empty array"

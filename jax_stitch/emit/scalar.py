@@ -25,6 +25,8 @@ STORAGE = {
     "f16": "st::f16",
     "f32": "float",
     "f64": "double",
+    "c64": "st::complex64",
+    "c128": "st::complex128",
 }
 """C++ types in buffers, by HLO element type."""
 

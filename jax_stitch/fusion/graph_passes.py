@@ -17,6 +17,7 @@ from jax_stitch.fusion.rewrites.turned_once import turned_once
 from jax_stitch.fusion.rewrites.vector_products import vector_products
 from jax_stitch.fusion.rewrites.with_producers import with_producers
 from jax_stitch.fusion.streams.choice import with_streams
+from jax_stitch.graph.complex_parts import with_parts
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.verifier import verify
 from jax_stitch.passes import Pass, Pipeline
@@ -63,6 +64,11 @@ PACKING: Pipeline[Graph, Device] = Pipeline(
     verify=verify,
 )
 """Merge operations that stay with XLA's libraries into fewer and larger ones, and free them of layout changes."""
+
+
+def splitting(whole: frozenset[str]) -> Pipeline[Graph, Device]:
+    """Return the pipeline that takes complex values apart, but those of nodes of these names."""
+    return Pipeline("complex", Pass("split-complex", lambda graph, device: with_parts(graph, whole)), verify=verify)
 
 
 def expanding(chosen: frozenset[int]) -> Pipeline[Graph, Device]:

@@ -12,7 +12,7 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds, call_seconds_left
-from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding
+from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding, splitting
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.launches.starts import with_starts
@@ -25,6 +25,7 @@ from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites import small_dots
 from jax_stitch.fusion.rewrites.chosen import expandable
+from jax_stitch.graph.complex_parts import names_in_parts
 from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
@@ -58,7 +59,24 @@ def explore(
 
 
 def _explore(graph: Graph, device: Device, planner: PlannerName, patience: Patience, is_body: bool) -> FusionPlan:
-    """Return the plan of a graph, and of the computations that it calls."""
+    """Return the plan of a graph, and of the computations that it calls. Complex values are in parts where kernels take
+    what computes them.
+    """
+    names = names_in_parts(graph) if PLANNERS[planner].stitches_loops else frozenset()
+    whole = frozenset[str]()
+    while names - whole:
+        apart = splitting(whole).run(graph, device)
+        plan = _explore_real(apart, device, planner, patience, is_body)
+        taken = {plan.graph[i].name for kernel in plan.kernels for p in kernel for i in p.nodes}
+        left = {n.name for n in _calls_left(plan)} & (names - whole)
+        if taken & names and not left:
+            return plan
+        whole = whole | left if taken & names else names
+    return _explore_real(graph, device, planner, patience, is_body)
+
+
+def _explore_real(graph: Graph, device: Device, planner: PlannerName, patience: Patience, is_body: bool) -> FusionPlan:
+    """Return the plan of a graph whose complex values are what they are to be."""
     notes: tuple[str, ...] = ()
     chosen: dict[int, str] = {}
     if PLANNERS[planner].stitches_loops:

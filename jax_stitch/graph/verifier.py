@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlo_parser import ELEMENT_TYPES
+from hlo_parser.dtypes import COMPLEX_PARTS
 
 from .errors import GraphError
 from .model import Graph, Node, NodeType, TensorType, TupleType
@@ -64,9 +65,6 @@ def _elements(type_: NodeType) -> tuple[NodeType, ...]:
     return type_.elements if isinstance(type_, TupleType) else (type_,)
 
 
-_COMPLEX_PART = {"c64": "f32", "c128": "f64"}
-
-
 def _elementwise(node: Node, types: Sequence[NodeType]) -> None:
     operands, result = _tensors(types), node.tensor
     if node.op == "bitcast-convert":
@@ -90,9 +88,9 @@ def _elementwise(node: Node, types: Sequence[NodeType]) -> None:
                 kinds[0] == "pred" and kinds[1] == kinds[2] == result.dtype, "select by pred between two of a kind"
             )
         case "complex":
-            _require(kinds[0] == kinds[1] == _COMPLEX_PART.get(result.dtype), "a complex number of two of its parts")
+            _require(kinds[0] == kinds[1] == COMPLEX_PARTS.get(result.dtype), "a complex number of two of its parts")
         case "abs" | "real" | "imag":
-            _require(result.dtype == _COMPLEX_PART.get(kinds[0], kinds[0]), "the type of a complex number's part")
+            _require(result.dtype == COMPLEX_PARTS.get(kinds[0], kinds[0]), "the type of a complex number's part")
         case _:
             _require(all(k == result.dtype for k in kinds), "operands and result are of one type")
 

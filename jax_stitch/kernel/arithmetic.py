@@ -98,6 +98,13 @@ def _reduced(value: Array, exponent: int, mantissa: int) -> Array:
     return ((bits & sign) | a).astype(f"u{value.dtype.itemsize}").view(value.dtype)
 
 
+def _complex(real: Array, imaginary: Array) -> Array:
+    """Return complex numbers of these parts: a product with the imaginary unit would make NaN of infinities."""
+    made = np.empty(real.shape, np.result_type(real, np.complex64))
+    made.real, made.imag = real, imaginary
+    return made
+
+
 _COMPARE: dict[str, Callable[..., Array]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -246,10 +253,13 @@ _OF_INTEGERS: dict[str, Callable[..., Any]] = {
 _OF_ANY: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a | b if a.dtype == bool else a + b,
     "and": np.bitwise_and,
+    "complex": _complex,
+    "imag": np.imag,
     "multiply": lambda a, b: a & b if a.dtype == bool else a * b,
     "negate": lambda x: -x,
     "not": np.invert,
     "or": np.bitwise_or,
+    "real": np.real,
     "select": np.where,
     "subtract": lambda a, b: a ^ b if a.dtype == bool else a - b,
     "xor": np.bitwise_xor,

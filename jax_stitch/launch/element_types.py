@@ -16,6 +16,7 @@ _DTYPES: dict[str, np.dtype] = {
     **{f"s{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
     **{f"u{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
     **{f"f{n}": np.dtype(f"float{n}") for n in (16, 32, 64)},
+    **{f"c{n}": np.dtype(f"complex{n}") for n in (64, 128)},
 }
 
 

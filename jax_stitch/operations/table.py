@@ -60,6 +60,7 @@ TABLE: Mapping[str, Operation] = MappingProxyType(
             Operation("ceil", cpp="ceil", lax="ceil"),
             Operation("clamp"),
             Operation("compare"),
+            Operation("complex", cpp="complex_of", lax="complex"),
             Operation("convert"),
             Operation(
                 "cosh", cpp="cosh", lax="cosh", made_of=("divide", "exponential", "exponential"), cost=Cost.HEAVY
@@ -72,6 +73,7 @@ TABLE: Mapping[str, Operation] = MappingProxyType(
             Operation("exponential", cpp="exp", lax="exp", cost=Cost.HEAVY),
             Operation("exponential-minus-one", cpp="expm1", lax="expm1", cost=Cost.HEAVY),
             Operation("floor", cpp="floor", lax="floor"),
+            Operation("imag", cpp="imaginary_part", lax="imag"),
             Operation("is-finite", cpp="is_finite", lax="is_finite"),
             Operation("log", cpp="log", lax="log", cost=Cost.HEAVY),
             Operation("log-plus-one", cpp="log1p", lax="log1p", cost=Cost.HEAVY),
@@ -86,6 +88,7 @@ TABLE: Mapping[str, Operation] = MappingProxyType(
             Operation("or", cpp="bitwise_or", lax="bitwise_or"),
             Operation("popcnt", cpp="popcnt", lax="population_count"),
             Operation("power", cpp="power", cost=Cost.HEAVY),
+            Operation("real", cpp="real_part", lax="real"),
             Operation("reduce-precision"),
             Operation("remainder", cpp="remainder", lax="rem", cost=Cost.HEAVY),
             Operation("round-nearest-afz", cpp="round_half_away"),

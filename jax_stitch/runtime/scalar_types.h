@@ -31,6 +31,18 @@ namespace st {
 enum class bf16 : uint16_t {};
 enum class f16 : uint16_t {};
 
+// A complex number as it is in memory; kernels compute its parts.
+#ifdef __CUDACC__
+template <class T> struct alignas(2 * sizeof(T)) pair_of {
+  T real, imaginary;
+};
+using complex64 = pair_of<float>;
+using complex128 = pair_of<double>;
+#else
+using complex64 = float _Complex;
+using complex128 = double _Complex;
+#endif
+
 // ---- traits
 
 template <class T> struct type_of {
@@ -90,6 +102,29 @@ ST_FN double bits_double(uint64_t x) { return bitcast<double>(x); }
 // ---- storage
 
 template <class T> ST_FN T load(T x) { return x; }
+
+#ifdef __CUDACC__
+template <class T> ST_FN pair_of<T> complex_of(T real, T imaginary) { return {real, imaginary}; }
+template <class T> ST_FN T real_part(pair_of<T> x) { return x.real; }
+template <class T> ST_FN T imaginary_part(pair_of<T> x) { return x.imaginary; }
+#else
+ST_FN complex64 complex_of(float real, float imaginary) {
+  complex64 x;
+  __real__ x = real;
+  __imag__ x = imaginary;
+  return x;
+}
+ST_FN complex128 complex_of(double real, double imaginary) {
+  complex128 x;
+  __real__ x = real;
+  __imag__ x = imaginary;
+  return x;
+}
+ST_FN float real_part(complex64 x) { return __real__ x; }
+ST_FN double real_part(complex128 x) { return __real__ x; }
+ST_FN float imaginary_part(complex64 x) { return __imag__ x; }
+ST_FN double imaginary_part(complex128 x) { return __imag__ x; }
+#endif
 
 // A pred from memory. On the host by its byte: GCC vectorises no loop that reads a bool as such.
 ST_FN bool load(const bool& x) {

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hlo_parser.dtypes import ELEMENT_TYPES
+from hlo_parser.dtypes import COMPLEX_PARTS, ELEMENT_TYPES
 from jax_stitch.indices.expr import Expr
 from jax_stitch.indices.variables import BLOCK
 from jax_stitch.kernel import expressions as ex
@@ -266,6 +266,11 @@ class NameCheck:
                 for t in types[1:]:
                     self._same(t, types[0], "an operand")
                 self._same("pred", op.dtype, "the result")
+            case "complex":
+                for t in types:
+                    self._same(t, COMPLEX_PARTS[op.dtype], "a part")
+            case "real" | "imag":
+                self._same(op.dtype, COMPLEX_PARTS[types[0]], "the part")
             case "select":
                 self._same(types[0], "pred", "the condition")
                 self._same(types[1], op.dtype, "an operand")

@@ -18,9 +18,6 @@ from .registry import Called, Value, rule
 _LAX: dict[str, Callable[..., Any]] = {
     opcode: getattr(lax, row.lax) for opcode, row in TABLE.items() if row.lax is not None
 } | {
-    "complex": lax.complex,
-    "imag": lax.imag,
-    "real": lax.real,
     "round-nearest-afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
     "round-nearest-even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
 }
