@@ -56,13 +56,12 @@ def multiplied(m: Arithmetic, x: Pair, y: Pair) -> Pair:
 
 
 def divided(m: Arithmetic, x: Pair, y: Pair) -> Pair:
-    """Add ``(a + bi) / (c + di)``, with ``c + di`` scaled by the larger of its parts: no square of it overflows."""
-    (a, b), (c, d) = x, y
-    size = m.op("maximum", m.op("abs", c), m.op("abs", d))
+    """Add ``(a + bi) / (c + di)``, with all scaled by the larger of ``c`` and ``d``: no square overflows."""
+    size = m.op("maximum", m.op("abs", y[0]), m.op("abs", y[1]))
     is_plain = m.logical("and", m.compare("GT", size, m.number(0.0)), m.compare("LT", size, m.number(np.inf)))
     scale = m.select(is_plain, size, m.number(1.0))
-    c, d = m.op("divide", c, scale), m.op("divide", d, scale)
-    square = m.op("multiply", m.op("add", m.op("multiply", c, c), m.op("multiply", d, d)), scale)
+    a, b, c, d = (m.op("divide", part, scale) for part in (*x, *y))
+    square = m.op("add", m.op("multiply", c, c), m.op("multiply", d, d))
     real = m.op("add", m.op("multiply", a, c), m.op("multiply", b, d))
     imaginary = m.op("subtract", m.op("multiply", b, c), m.op("multiply", a, d))
     return m.op("divide", real, square), m.op("divide", imaginary, square)

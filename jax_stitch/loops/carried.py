@@ -63,11 +63,11 @@ def roles_of(graph: Graph, node: Node, *, counters_after: bool = False, step: st
             if results.get(k) is not None:
                 return None
             arrays[parameter] = node.operands[k]
-        elif not is_computed(body[parameter].type):
-            return None
         elif trips is not None and (stack := _stack(body, parameter, following, trips)) is not None:
             if results.get(k) is not None:
                 stacked.append((k, body[following].operands[1], stack))
+        elif not is_computed(body[parameter].type):
+            return None
         else:
             values.append(k)
     return Roles(body, trips, condition, MappingProxyType(arrays), tuple(stacked), tuple(values), results)

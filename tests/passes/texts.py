@@ -12,7 +12,7 @@ from typing import Any
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding
+from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding, splitting
 from jax_stitch.fusion.rewrites.chosen import expandable
 from jax_stitch.graph.building import BUILDING
 from jax_stitch.graph.model import Graph
@@ -22,11 +22,12 @@ from jax_stitch.passes import Pipeline, recording
 
 FOLDER = Path(__file__).parent / "texts"
 BEFORE, AFTER = "==== before\n", "==== after\n"
-CHOSEN = expanding(frozenset())
+CHOSEN, COMPLEX = expanding(frozenset()), splitting(frozenset())
 
 PIPELINES: tuple[Pipeline[Any, Any], ...] = (
     BUILDING,
     STREAMING,
+    COMPLEX,
     EXPANDING,
     CHOSEN,
     PACKING,
