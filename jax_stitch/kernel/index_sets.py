@@ -17,7 +17,7 @@ from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.walk import map_bodies, map_indices, map_sweeps, nodes
 from jax_stitch.util.values import replace
 
-MOST_STATEMENTS = 400
+MOST_STATEMENTS = 800
 """Statements of all pieces of a sweep: a host's compiler takes as long for them as for other kernels."""
 
 Range = tuple[int, int]
