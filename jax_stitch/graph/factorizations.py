@@ -50,6 +50,10 @@ def expansion_of(graph: Graph, node: Node) -> Expansion | None:
         case "cholesky":
             lower = bool(config["lower"]) if "lower" in config else config.get("uplo") == ord("L")
             return lambda m, values: cholesky(m, values[0], lower=lower)
+        case "reflections":
+            return lambda m, values: reflections(m, values[0])
+        case "reflected":
+            return lambda m, values: (reflected(m, values[0], values[1]),)
         case "lu":
             return lambda m, values: lu(m, values[0])
         case _:
@@ -63,6 +67,8 @@ _TARGETS: Mapping[str, str] = MappingProxyType(
         "solve": "lapack_strsm_ffi lapack_dtrsm_ffi",
         "lu": "lapack_sgetrf_ffi lapack_dgetrf_ffi cusolver_getrf_ffi",
         "permutation": "cu_lu_pivots_to_permutation",
+        "reflections": "lapack_sgeqrf_ffi lapack_dgeqrf_ffi cusolver_geqrf_ffi",
+        "reflected": "lapack_sorgqr_ffi lapack_dorgqr_ffi cusolver_orgqr_ffi",
     }
 )
 _KINDS = MappingProxyType({target: kind for kind, targets in _TARGETS.items() for target in targets.split()})
@@ -212,6 +218,64 @@ def permutation(m: Matrices, pivots: int, size: int) -> int:
     return order
 
 
+def reflections(m: Matrices, a: int) -> tuple[int, int]:
+    """Add the QR factorization by Householder's reflections, as LAPACK keeps it: ``r`` on and above the diagonal, below
+    it the vectors of the reflections without their first element, which is 1; and the factor of each.
+    """
+    *_, height, width = m.dims(a)
+    rows, columns, numbers = m.places(a, -2), m.places(a, -1), m.counted(height)
+    zero, one, factors = m.number(0, m.dtype(a), m.batch), m.number(1, m.dtype(a), m.batch), list[int]()
+    for j in range(min(height, width)):
+        column = m.line(a, j, -1)
+        dims, first = m.dims(column), m.element(a, j, j)
+        nothing, here = m.number(0, m.dtype(a), dims), m.number(j, "s32", dims)
+        below = m.op("select", m.compare("GT", numbers, here), column, nothing)
+        # Scaled by its largest element: no square overflows.
+        size = m.op("maximum", m.reduced("maximum", m.op("abs", below), -1, -np.inf), m.op("abs", first))
+        size = m.op("select", m.compare("GT", size, zero), size, one)
+        scaled, start = m.op("divide", below, m.spread(size, dims)), m.op("divide", first, size)
+        rest = m.reduced("add", m.op("multiply", scaled, scaled), -1, 0)
+        length = m.op("sqrt", m.op("add", m.op("multiply", start, start), rest))
+        is_done = m.compare("EQ", rest, zero)
+        end = m.op("select", m.compare("GE", start, zero), m.op("negate", length), length)
+        factor = m.op("select", is_done, zero, m.op("divide", m.op("subtract", end, start), end))
+        divisor = m.op("select", is_done, one, m.op("subtract", start, end))
+        vector = m.op("divide", scaled, m.spread(divisor, dims))
+        factors.append(factor)
+        kept = m.op("select", is_done, first, m.op("multiply", end, size))
+        whole = m.op("select", m.compare("EQ", numbers, here), m.number(1, m.dtype(a), dims), vector)
+        reflected_a = _reflected(m, a, whole, factor)
+        at = m.number(j, "s32", m.dims(a))
+        own = m.op("select", m.compare("EQ", rows, at), m.spread(kept, m.dims(a)), m.spread_line(vector, a, -1))
+        own = m.op("select", m.compare("LT", rows, at), a, own)
+        a = m.op(
+            "select", m.compare("GT", columns, at), reflected_a, m.op("select", m.compare("EQ", columns, at), own, a)
+        )
+    return a, m.joined(factors, -1)
+
+
+def reflected(m: Matrices, a: int, factors: int) -> int:
+    """Add the first columns of the product of reflections, as many as ``a`` has, whose columns are their vectors."""
+    height, count = m.dims(a)[-2], m.dims(factors)[-1]
+    dtype, numbers = m.dtype(a), m.counted(height)
+    is_diagonal = m.compare("EQ", m.places(a, -2), m.places(a, -1))
+    q = m.op("select", is_diagonal, m.number(1, dtype, m.dims(a)), m.number(0, dtype, m.dims(a)))
+    for j in reversed(range(count)):
+        column = m.line(a, j, -1)
+        here = m.number(j, "s32", m.dims(column))
+        below = m.op("select", m.compare("GT", numbers, here), column, m.number(0, dtype, m.dims(column)))
+        vector = m.op("select", m.compare("EQ", numbers, here), m.number(1, dtype, m.dims(column)), below)
+        q = _reflected(m, q, vector, m.line(factors, j, -1))
+    return q
+
+
+def _reflected(m: Matrices, a: int, vector: int, factor: int) -> int:
+    """Add ``a - factor * vector (vector^T a)``."""
+    product = m.reduced("add", m.op("multiply", m.spread_line(vector, a, -1), a), -2, 0)
+    scaled = m.op("multiply", vector, m.spread(factor, m.dims(vector)))
+    return m.op("subtract", a, m.outer(scaled, product))
+
+
 def with_expansions(graph: Graph) -> Graph:
     """Return the graph with each factorization and solve of small matrices written out, in the graphs that it calls
     too; as it is where that takes too many nodes.
@@ -252,5 +316,7 @@ def factorization_growth(graph: Graph, node: Node) -> int | None:
     return graph[node.operands[0]].tensor.dims[-1] * _NODES[str(library_call(node))]
 
 
-_NODES = MappingProxyType({"cholesky": 18, "solve": 10, "lu": 50, "permutation": 15})
+_NODES = MappingProxyType(
+    {"cholesky": 18, "solve": 10, "lu": 50, "permutation": 15, "reflections": 50, "reflected": 25}
+)
 """Nodes for each column."""

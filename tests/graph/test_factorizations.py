@@ -107,6 +107,28 @@ def test_lu(shape: tuple[int, ...]) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("shape", [*SHAPES, (6, 4), (3, 5, 2), (4, 6)], ids=str)
+def test_qr(shape: tuple[int, ...], mode: str) -> None:
+    """Catches the sign of a reflection, and one that reaches columns that are done."""
+    a = matrices(*shape)
+    a[..., :, 0] *= 3
+    found = expanded(lambda a: jax.tree.leaves(jnp.linalg.qr(a, mode=mode)), a)
+    for got, want in zip(found, jax.tree.leaves(jax.jit(lambda a: jnp.linalg.qr(a, mode=mode))(a)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
+def test_qr_of_very_small_and_large_columns(scale: float) -> None:
+    """Catches a length whose square overflows, and a reflection of a column that needs none."""
+    a = matrices(4, 4)
+    a[:, 1] *= np.float32(scale)
+    a[2:, 0] = 0
+    q, r = expanded(jnp.linalg.qr, a)
+    np.testing.assert_allclose(q.T @ q, np.eye(4), atol=1e-5)
+    np.testing.assert_allclose(q @ r, a, rtol=1e-4, atol=1e-5 * max(1, scale))
+
+
 @pytest.mark.parametrize(
     "rows",
     [[[0, 0], [0, 0]], [[0, 1], [0, 2]], [[2, -2], [-2, 2]], [[-0.0, 1], [3, -0.0]]],

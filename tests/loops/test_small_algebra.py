@@ -116,6 +116,16 @@ def unscented(ys: Any) -> Any:
     return lax.scan(step, (jnp.zeros(3, ys.dtype), jnp.eye(3, dtype=ys.dtype)), ys)[1]
 
 
+def subspace(a: Any) -> Any:
+    """Iterate a subspace, made orthogonal by Householder's reflections in each step."""
+
+    def step(q: Any, _: Any) -> Any:
+        q, r = jnp.linalg.qr(a @ q)
+        return q, jnp.abs(jnp.diag(r))
+
+    return lax.scan(step, jnp.eye(6, 3, dtype=a.dtype), None, length=12)
+
+
 PROGRAMS: dict[str, tuple[Program, tuple[np.ndarray, ...]]] = {
     "kalman": (kalman, (normal(50, 2), 0.3 * normal(4, 4, seed=1))),
     "kalman gradient": (kalman_gradient, (normal(30, 2), 0.3 * normal(4, 4, seed=1))),
@@ -126,6 +136,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[np.ndarray, ...]]] = {
     "newton until": (newton_until, (normal(4),)),
     "ensemble": (ensemble, (normal(6, 20, 2), 0.3 * normal(4, 4, seed=1))),
     "unscented": (unscented, (normal(30, 3),)),
+    "subspace": (subspace, (normal(6, 6),)),
 }
 
 
