@@ -25,7 +25,9 @@ from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites import small_dots
 from jax_stitch.fusion.rewrites.chosen import expandable
+from jax_stitch.fusion.rewrites.single_steps import SINGLE_STEP, in_single_step
 from jax_stitch.graph.complex_parts import names_in_parts
+from jax_stitch.graph.factorizations import factorization_growth
 from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
@@ -87,6 +89,10 @@ def _explore_real(graph: Graph, device: Device, planner: PlannerName, patience: 
     while left := _left_over(best, chosen.values()):
         chosen = {i: name for i, name in chosen.items() if name not in left}
         best = _explored(_expanded(graph, chosen, device), device, planner, patience, is_body)
+    if (stepped := _in_single_step(graph, chosen, device)) is not None:
+        other = _explored(stepped, device, planner, patience, is_body)
+        if not any(n.attributes.get(SINGLE_STEP) for n in _calls_left(other)):
+            best = other
     forget()
     best = with_starts(best, device)
     children = _children(best, device, planner, patience)
@@ -98,6 +104,18 @@ def _explore_real(graph: Graph, device: Device, planner: PlannerName, patience: 
 
 def _expanded(graph: Graph, chosen: Collection[int], device: Device) -> Graph:
     return expanding(frozenset(chosen)).run(graph, device) if chosen else graph
+
+
+def _in_single_step(graph: Graph, chosen: Mapping[int, str], device: Device) -> Graph | None:
+    """Return the graph with the factorizations that no kernel of straight code takes in a loop of one step; None where
+    there are none.
+    """
+    left = [n.id for n in graph.nodes if factorization_growth(graph, n) is not None and n.id not in chosen]
+    stepped = in_single_step(graph, left) if left else None
+    if stepped is None:
+        return None
+    names = set(chosen.values())
+    return _expanded(stepped, [i for i, name in expandable(stepped, device).items() if name in names], device)
 
 
 def _left_over(plan: FusionPlan, names: Collection[str]) -> set[str]:

@@ -221,8 +221,10 @@ class _Splitting:
                 self._builder.derive(node, "convert", type_, [part]) for part in self._pair(source.id, node)
             )
             return real, imaginary
-        arithmetic = Arithmetic(self._builder, node, type_)
-        return self._builder.derive(node, "convert", type_, [self._value(source.id)]), arithmetic.number(0.0)
+        real, zero = self._value(source.id), Arithmetic(self._builder, node, type_).number(0.0)
+        if source.type != type_:
+            real = self._builder.derive(node, "convert", type_, [real])
+        return real, zero
 
     def _product(self, node: Node, arithmetic: Arithmetic) -> Pair:
         """Add a product of matrices by four real ones."""

@@ -12,14 +12,19 @@ _SHOWN = 6
 """Runs of lines in a label; a kernel of a large function has dozens."""
 
 
+_CARRYING = frozenset({"broadcast", "complex", "imag", "real"})
+"""Operations that compute nothing: a kernel has those that it reads and writes what is around it with."""
+
+
 def label(kernel: str, nodes: Sequence[Node]) -> str:
     """Return a name for ``jax.named_scope``: ``encoder/attention/stitch_3_reduce_max(model.py 12-14 17)``.
 
     The scopes are those that all operations of the kernel are in. No colons: profilers take what follows for a type.
     """
-    columns = zip(*(node.scope.split("/") for node in nodes if node.source and node.op != "constant"), strict=False)
+    own = [node for node in nodes if node.op not in _CARRYING] or nodes
+    columns = zip(*(node.scope.split("/") for node in own if node.source and node.op != "constant"), strict=False)
     scopes = [column[0] for column in itertools.takewhile(lambda column: len(set(column)) == 1, columns)]
-    lines = _lines(node.source for node in nodes)
+    lines = _lines(node.source for node in own)
     return "/".join([*filter(None, scopes), f"{kernel}({lines})" if lines else kernel])
 
 

@@ -72,6 +72,9 @@ ONE_KERNEL = "one_kernel"
 COPIED = "copied"
 """Attribute of a loop in whose steps XLA copies arrays: the elements of a step. In the graph a copy is nothing."""
 
+EXPANDED = "expanded"
+"""Attribute of a loop whose calls of libraries are written out: it was judged by XLA's time for the calls."""
+
 STREAMED = "streamed"
 """Attribute of a loop over tiles of some arrays, which teams are estimated to run faster than XLA these arrays."""
 

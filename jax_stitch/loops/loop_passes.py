@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jax_stitch.devices import Device
-from jax_stitch.graph.builder import with_called
+from jax_stitch.graph.builder import freeze, with_called
 from jax_stitch.graph.extrema import with_extrema
 from jax_stitch.graph.factorizations import with_expansions
-from jax_stitch.graph.model import Graph, Node
+from jax_stitch.graph.model import EXPANDED, Graph, Node
 from jax_stitch.graph.verifier import verify
 from jax_stitch.loops.derived_stacks import with_derived_stacks
 from jax_stitch.loops.hoist import with_simple_products, without_sums
@@ -23,6 +23,7 @@ from jax_stitch.loops.tested_last import with_tests_last
 from jax_stitch.loops.transposed_weights import with_transposed_weights
 from jax_stitch.loops.written_out import with_inner_loops_written_out
 from jax_stitch.passes import Pass, Pipeline
+from jax_stitch.util.values import replace
 
 
 class Loop(NamedTuple):
@@ -114,7 +115,12 @@ def _with_extrema(graph: Graph, loop: int) -> Graph:
 
 def _with_expansions(graph: Graph, loop: int) -> Graph:
     node = graph[loop]
-    return with_called(graph, node, "body", with_expansions(node.graphs["body"]))
+    body = with_expansions(node.graphs["body"])
+    if body is node.graphs["body"]:
+        return graph
+    marked = replace(node, attributes=freeze({**node.attributes, EXPANDED: True}))
+    graph = replace(graph, nodes=(*graph.nodes[:loop], marked, *graph.nodes[loop + 1 :]))
+    return with_called(graph, marked, "body", body)
 
 
 IMPROVING = Pipeline(

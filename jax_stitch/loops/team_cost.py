@@ -8,7 +8,7 @@ from math import ceil
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
+from jax_stitch.graph.model import EXPANDED, ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.nest import LIKELY_TRIPS, UNKNOWN_TRIPS, Nest
 from jax_stitch.ir.sweeps import guarded_from
 from jax_stitch.ir.team import TeamLoop
@@ -30,7 +30,7 @@ kernels. Its products are as fast as XLA's, which leaves a smaller error of the 
 
 def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
     """Return whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
-    if STREAMED in node.attributes:
+    if STREAMED in node.attributes or (EXPANDED in node.attributes and body is node.graphs["body"]):
         return True
     if device.target.inlines_loops and ONE_KERNEL in node.attributes:
         once = CALL_SECONDS + _ends_seconds(loop, device)

@@ -21,7 +21,9 @@ def splits_of(
     everything = {*parameters, *roots, *intermediates}
     candidates = {n.id for n in body.nodes if n.op not in ("parameter", STEP) and isinstance(n.type, TensorType)}
     candidates |= {n.id for n in body.nodes if n.op == "reduce"}
-    for seed in parameters:
+    # What nothing reads of the step before tells nothing of a step's rows.
+    seeds = [p if body.users[p] else body.results[k] for k, p in zip(values, parameters, strict=True)]
+    for seed in seeds:
         dims = body[seed].tensor.dims
         for d, size in enumerate(dims):
             teams = teams_of(size, device, most)
