@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from bench.small import everyday, nets, packages, robots, scans, solvers, writes
+from bench.small import algebra, everyday, nets, packages, robots, scans, solvers, writes
 from bench.small.made import Program
 
 USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, nets) for p in module.PROGRAMS)
 """Those that are timed where none is named."""
+
+ALGEBRA: tuple[str, ...] = tuple(p.name for p in algebra.PROGRAMS)
+"""Those of small linear algebra and of complex numbers."""
 
 _FAMILIES = (
     scans.PROGRAMS,
@@ -18,6 +21,7 @@ _FAMILIES = (
     writes.PROGRAMS,
     everyday.PROGRAMS,
     packages.PROGRAMS,
+    algebra.PROGRAMS,
 )
 
 PROGRAMS: dict[str, Program] = {program.name: program for programs in _FAMILIES for program in programs}
