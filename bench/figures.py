@@ -170,20 +170,28 @@ def _launch_ratios(rows: Iterable[Row]) -> list[float]:
 
 
 def _small(file: File) -> str:
-    return _small_programs(file, "small", "")
+    return _small_programs(file, "small", "small programs", "")
 
 
 def _inside(file: File) -> str:
-    return _small_programs(file, "inside", ", in the default mode as parts of another that `jax.jit` compiles")
+    return _small_programs(
+        file, "inside", "small programs", ", in the default mode as parts of another that `jax.jit` compiles"
+    )
 
 
-def _small_programs(file: File, name: str, how: str) -> str:
+def _algebra(file: File) -> str:
+    what = "programs of small matrices (Kalman filters, smoothers, batches) and of complex numbers"
+    return _small_programs(file, "algebra", what, "", "small --algebra --no-old")
+
+
+def _small_programs(file: File, name: str, what: str, how: str, command: str = "") -> str:
     rows = [row for row in file["rows"] if row["failed"] is None]
     least = min(rows, key=lambda row: float(row["times_jit"]))
+    by = f"`python -m bench {command or name}`, {_source(name, file['about'])}"
     return (
-        f"{len(rows)} small programs on an {file['about']['cpu']}{how}: geometric mean "
+        f"{len(rows)} {what} on an {file['about']['cpu']}{how}: geometric mean "
         f"{geometric_mean([row['times_jit'] for row in rows]):.2f} times `jax.jit`, the least "
-        f"{least['times_jit']:.2f} ({least['program']}) (`python -m bench {name}`, {_source(name, file['about'])})."
+        f"{least['times_jit']:.2f} ({least['program']}) ({by})."
     )
 
 
@@ -338,6 +346,7 @@ def _autotune(file: File) -> str:
 
 LINES: Mapping[str, Callable[[File], str]] = {
     "small": _small,
+    "algebra": _algebra,
     "inside": _inside,
     "predicted": lambda file: predicted.sentence(file["rows"], _source("predicted", file["about"])),
     "threads": _threads,
