@@ -9,7 +9,7 @@ USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, net
 """Those that are timed where none is named."""
 
 ALGEBRA: tuple[str, ...] = tuple(p.name for p in algebra.PROGRAMS)
-"""Those of small linear algebra and of complex numbers."""
+"""The programs of small linear algebra and of complex numbers."""
 
 _FAMILIES = (
     scans.PROGRAMS,

@@ -24,10 +24,9 @@ from jax_stitch.fusion.plan_cost import best_of, predicted
 from jax_stitch.fusion.planners import PLANNERS
 from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites import small_dots
-from jax_stitch.fusion.rewrites.chosen import expandable
+from jax_stitch.fusion.rewrites.chosen import expandable, is_in_batch
 from jax_stitch.fusion.rewrites.single_steps import SINGLE_STEP, in_single_step
 from jax_stitch.graph.complex_parts import names_in_parts
-from jax_stitch.graph.factorizations import factorization_growth
 from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
@@ -110,7 +109,7 @@ def _in_single_step(graph: Graph, chosen: Mapping[int, str], device: Device) -> 
     """Return the graph with the factorizations that no kernel of straight code takes in a loop of one step; None where
     there are none.
     """
-    left = [n.id for n in graph.nodes if factorization_growth(graph, n) is not None and n.id not in chosen]
+    left = [n.id for n in graph.nodes if is_in_batch(graph, n, device) and n.id not in chosen]
     stepped = in_single_step(graph, left) if left else None
     if stepped is None:
         return None

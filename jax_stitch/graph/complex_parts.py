@@ -16,22 +16,9 @@ from .builder import Builder, moved
 from .combiners import combines_by
 from .complex_arithmetic import ARITHMETIC, Arithmetic, Pair
 from .model import Graph, GraphLayouts, Node, NodeType, TensorType, TupleType
+from .opcodes import DATA_MOVEMENT
 
-MOVED = frozenset(
-    {
-        "broadcast",
-        "concatenate",
-        "copy",
-        "dynamic-slice",
-        "dynamic-update-slice",
-        "gather",
-        "pad",
-        "reshape",
-        "reverse",
-        "slice",
-        "transpose",
-    }
-)
+MOVED = (DATA_MOVEMENT - {"iota"}) | {"copy", "dynamic-update-slice", "gather"}
 """Operations that move elements: what they do to both parts is the same."""
 
 
@@ -92,7 +79,7 @@ class _Splitting:
         self._whole: dict[int, int] = {}
         self._parts: dict[int, Pair] = {}
         self._loops: dict[int, tuple[int, Sequence[int]]] = {}
-        """Of loops whose carried values are in parts: the new loop, and the first number of each value there."""
+        """The new loop in place of each that carries parts, and where each value that it carries begins there."""
         for number, i in enumerate(graph.parameters):
             node = graph[i]
             if number in parameters:

@@ -34,7 +34,7 @@ class Solve(Struct, frozen=True):
 
 
 Expansion = Callable[[Matrices, Sequence[int]], tuple[int, ...]]
-"""What adds the operations in place of a node, of operands in the builder, and returns a value for each result."""
+"""A function that adds the operations of a node, given the ids of its operands, and returns the id of each result."""
 
 
 def expansion_of(graph: Graph, node: Node) -> Expansion | None:
@@ -48,7 +48,9 @@ def expansion_of(graph: Graph, node: Node) -> Expansion | None:
             form = _solve(node, config)
             return None if form is None else lambda m, values: (solved(m, values[0], values[1], form),)
         case "cholesky":
-            lower = bool(config["lower"]) if "lower" in config else config.get("uplo") == ord("L")
+            if not config.keys() & {"lower", "uplo"}:
+                return None
+            lower = bool(config["lower"]) if "lower" in config else config["uplo"] == ord("L")
             return lambda m, values: cholesky(m, values[0], lower=lower)
         case "reflections":
             return lambda m, values: reflections(m, values[0])
@@ -79,7 +81,7 @@ CALLED = frozenset({"custom-call", "triangular-solve"})
 
 
 def library_call(node: Node) -> str | None:
-    """Return which factorization or solve a node is ("cholesky", "solve", "lu", "permutation"); None for others."""
+    """Return which factorization or solve a node is, as ``_TARGETS`` names it; None for others."""
     if node.op == "triangular-solve":
         return "solve"
     return _KINDS.get(node.attributes["custom_call_target"]) if node.op == "custom-call" else None

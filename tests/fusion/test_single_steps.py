@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import hlo_parser
+from jax_stitch import devices, stitch_jit
 from jax_stitch import graph as graphs
-from jax_stitch import stitch_jit
+from jax_stitch.fusion.rewrites.chosen import expandable, is_in_batch
 from jax_stitch.fusion.rewrites.single_steps import in_single_step
 from jax_stitch.graph.factorizations import factorization_growth
 from jax_stitch.graph.verifier import verify
@@ -76,6 +77,17 @@ def test_a_batch_is_one_kernel_and_its_matrices_are_rows(zen4: None) -> None:
     a, b = (jax.ShapeDtypeStruct(dims, jnp.float32) for dims in ((400, 7, 7), (400, 7, 1)))
     plan = stitch_jit(by_cholesky).plan(a, b)
     assert plan.launches < plan.xla_launches and not any("library call" in c.reason for c in plan.boundaries)
+
+
+@pytest.mark.parametrize(("count", "is_expanded"), [(1, False), (4, False), (40, True)])
+def test_few_matrices_are_left_to_lapack_before_they_are_planned(count: int, is_expanded: bool, zen4: None) -> None:
+    """Catches seconds of planning, in every program that solves one system, for what LAPACK does in a microsecond."""
+    a, b = positive(count, 6, 6), np.ones((count, 6, 1), np.float32)
+    graph = graphs.build(hlo_parser.parse(after(jnp.linalg.solve, a, b)))
+    assert bool(expandable(graph, devices.get("cpu"))) is is_expanded
+    solves = [n for n in graph.nodes if factorization_growth(graph, n) is not None]
+    assert len(solves) > 2 and {is_in_batch(graph, n, devices.get("cpu")) for n in solves} == {is_expanded}
+    assert {is_in_batch(graph, n, devices.get("h200")) for n in solves} == {True}
 
 
 def test_what_kernels_cannot_hold_between_two_keeps_both_outside() -> None:

@@ -7,6 +7,7 @@ the original, and the graph is planned again with that.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import prod
 
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import as_calls
@@ -14,12 +15,27 @@ from jax_stitch.fusion.rewrites.small_windows import window_written_out, windows
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.factorizations import expansion_of, factorization_growth
 from jax_stitch.graph.matrices import Matrices
-from jax_stitch.graph.model import Graph
+from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.simplify import simplify_movement
 from jax_stitch.loops.xla_cost import factored_seconds
 
 MOST_NODES = 900
 """By how many nodes a graph may grow: the time of planning grows with them."""
+
+
+ROWS = 8
+"""The most rows of a matrix that straight code is tried with. It computes again what a column leaves for the next ones.
+"""
+
+
+def is_in_batch(graph: Graph, node: Node, device: Device) -> bool:
+    """Return whether a node factorizes or solves small matrices, on a CPU as many as a vector has lanes: LAPACK takes a
+    microsecond for one, and planning it would take seconds.
+    """
+    if factorization_growth(graph, node) is None:
+        return False
+    first = graph[node.operands[0]].tensor
+    return not device.target.lanes_are_vectors or prod(first.dims[:-2]) >= device.fp32_lanes
 
 
 def expandable(graph: Graph, device: Device) -> dict[int, str]:
@@ -30,8 +46,9 @@ def expandable(graph: Graph, device: Device) -> dict[int, str]:
     left = MOST_NODES
     for node in graph.nodes:
         growth = windows_growth(graph, node, device)
-        if growth is None:
-            growth = factorization_growth(graph, node)
+        if growth is None and is_in_batch(graph, node, device):
+            is_short = max(graph[node.operands[0]].tensor.dims[-2:]) <= ROWS
+            growth = factorization_growth(graph, node) if is_short else None
         if growth is not None and growth <= left:
             names[node.id] = node.name
             left -= growth
