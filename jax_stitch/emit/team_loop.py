@@ -24,7 +24,17 @@ from jax_stitch.indices import Expr, const, linearize, var
 from jax_stitch.indices.variables import PLACE, ROW, TERM
 from jax_stitch.ir.chunks import chunk_width
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.sweeps import Sweep, Target, Write, binding_of, guarded_from, index_at, results_in, step_groups
+from jax_stitch.ir.sweeps import (
+    Sweep,
+    Target,
+    Write,
+    binding_of,
+    carried_by,
+    guarded_from,
+    index_at,
+    results_in,
+    step_groups,
+)
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
@@ -96,7 +106,7 @@ class LoopWriter:
         self._names, self._sources, self._out = names, {**buffers, **keeps}, out
         body = self._loop.body
         self._cached = {i: names.fresh(f"kept_{body[i].name or body[i].op}") for i in team.cached}
-        self._cached |= {c.next: self._cached[c.parameter] for c in self._loop.carried if c.placed is not None}
+        self._cached |= {i: self._cached[self._loop.carried[k].parameter] for i, (k, _) in self._loop.placed.items()}
         arrays = {i: buffers[o] for i, o in self._loop.arrays.items() if o in buffers}
         around = {i: keeps[o] for i, o in self._loop.arrays.items() if o in keeps}
         self._values = TeamEvaluator(self._body_part(around), names, arrays, self._cached | around)
@@ -371,9 +381,9 @@ class LoopWriter:
             at = self._values.index(linearize(place, self._graph[stacked.result].tensor.dims))
             target = Cell(self._out[stacked.result], at, loop.body[w.node].tensor.dtype)
             return self._guarded(st.Assign(target, value), is_uniform(stacked.binding))
-        i = w.slot if w.target is Target.INTERMEDIATE else loop.carried[w.slot].parameter
+        i = w.slot if w.target is Target.INTERMEDIATE else carried_by(loop, w).parameter
         if w.target is Target.PLACED:
-            index = self._values.place_of(loop.body[loop.carried[w.slot].next], index)
+            index = self._values.place_of(loop.body[w.slot], index)
         array = self._team.cached[i]
         name = f"next_{self._cached[i]}" if array.copies == 2 else self._cached[i]
         return st.Assign(Cell(name, self._values.index(self._values.position(i, index)), array.type.dtype), value)

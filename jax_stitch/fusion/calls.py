@@ -18,9 +18,9 @@ from jax_stitch.graph.model import Graph, Node
 from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.ir.traffic import BYTES_PER_THREAD
-from jax_stitch.loops.sharing import VECTOR_CLOCKS, combiner_weight
+from jax_stitch.loops.sharing import VECTOR_CLOCKS
 from jax_stitch.loops.team_cost import nest_seconds, team_seconds
-from jax_stitch.loops.weights import own_weight
+from jax_stitch.loops.weights import combiner_weight, own_weight
 from jax_stitch.loops.xla_cost import is_windowed, work_seconds
 from jax_stitch.operations import ELEMENTWISE
 

@@ -15,7 +15,7 @@ from jax_stitch.analysis.terms import step_count
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.indices import Expr, const, delinearize, linearize, var
 from jax_stitch.indices.variables import PLACE, RUN, row_index
-from jax_stitch.ir.team import TeamLoop
+from jax_stitch.ir.team import Carried, TeamLoop
 
 
 class Target(Enum):
@@ -31,9 +31,9 @@ class Target(Enum):
 class Write(Struct, frozen=True):
     """A value that a sweep computes at each place of its domain, and where to.
 
-    ``slot`` is the cached node, or the number of the carried or stacked value; of a piece of it ``shift`` is where that
-    starts, and ``strides`` how far apart its elements lie, where they are no neighbours. To some pieces zero is
-    ``added``, which makes one of a zero below zero.
+    ``slot`` is the cached node, the number of the carried or stacked value, or the update in place; of a piece of it
+    ``shift`` is where that starts, and ``strides`` how far apart its elements lie, where they are no neighbours. To
+    some pieces zero is ``added``, which makes one of a zero below zero.
     """
 
     node: int
@@ -153,6 +153,11 @@ def index_at(loop: TeamLoop, binding: Binding, place: Expr) -> Index:
 def elements_at(loop: TeamLoop, binding: Binding) -> Index:
     """Return the index of a value's element at place ``j`` of its team's part."""
     return index_of(binding, row_index(loop.rows), var(PLACE, prod(inner_sizes(binding))))
+
+
+def carried_by(loop: TeamLoop, write: Write) -> Carried:
+    """Return the carried value that a write is the next of, or part of the next of."""
+    return loop.carried[loop.placed[write.slot][0] if write.target is Target.PLACED else write.slot]
 
 
 def step_groups(loop: TeamLoop, sweep: Sweep, threads: int) -> list[list[int]]:

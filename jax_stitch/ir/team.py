@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -16,10 +17,11 @@ from jax_stitch.util.values import replace
 
 
 class Placed(Struct, frozen=True):
-    """The elements of a carried array that an iteration overwrites in place: the update of its ``next`` value, a
+    """The elements of a carried array that an iteration overwrites in place: the update of ``node``, a
     ``dynamic-update-slice``.
     """
 
+    node: int
     update: int
     starts: tuple[int, ...]
     binding: Binding
@@ -36,7 +38,8 @@ class Carried(Struct, frozen=True):
     result: int | None
     """What outside reads the last value, if anything does."""
     binding: Binding
-    placed: Placed | None = None
+    placed: tuple[Placed, ...] = ()
+    """What an iteration overwrites of it, in order, where it does so in place: ``next`` is the last of them."""
 
 
 class Stacked(Struct, frozen=True):
@@ -97,9 +100,9 @@ class TeamLoop:
     @property
     def cached(self) -> Mapping[int, Binding]:
         """Return all that a team caches: the carried values, by their parameters, and ``intermediates``. A value that
-        is updated in place is known by its next one too.
+        is updated in place is known by each update of it too.
         """
-        after = {c.next: c.binding for c in self.carried if c.placed is not None}
+        after = {i: self.carried[k].binding for i, (k, _) in self.placed.items()}
         return {c.parameter: c.binding for c in self.carried} | after | dict(self.intermediates)
 
     @property
@@ -110,6 +113,11 @@ class TeamLoop:
         cached = tuple(self.intermediates.items()), self.apart, tuple(self.inner.items())
         ends = self.trips, self.test, self.guard, self.share
         return self.rows, self.blocks, self.pieces, ends, carried, stacked, tuple(self.arrays), cached
+
+    @cached_property
+    def placed(self) -> Mapping[int, tuple[int, Placed]]:
+        """Return the updates in place by their nodes, each with the number of the carried value."""
+        return {p.node: (k, p) for k, c in enumerate(self.carried) for p in c.placed}
 
     def results_of(self, inner: int) -> tuple[int, ...]:
         """Return the intermediates that a loop in the body leaves."""

@@ -16,7 +16,7 @@ from jax_stitch.analysis.maps import Index
 from jax_stitch.indices import linearize, var
 from jax_stitch.indices.expr import Expr, Var
 from jax_stitch.indices.variables import row_index
-from jax_stitch.ir.sweeps import Sweep, Target, Write, index_at
+from jax_stitch.ir.sweeps import Sweep, Target, Write, carried_by, index_at
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel.square_loads import LEAST_ACROSS
 from jax_stitch.loops.team import reach
@@ -96,7 +96,7 @@ def _target(loop: TeamLoop, w: Write, index: Index) -> Expr:
     index, body = w.whole_index(index), loop.body
     if w.target is Target.STACKED:
         return linearize(index, body[w.node].tensor.dims)
-    slot = w.slot if w.target is Target.INTERMEDIATE else loop.carried[w.slot].parameter
+    slot = w.slot if w.target is Target.INTERMEDIATE else carried_by(loop, w).parameter
     position = position_in(loop.cached[slot], row_index(loop.rows), index)
     assert position is not None
     return position

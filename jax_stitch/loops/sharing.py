@@ -14,7 +14,6 @@ from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Node
 from jax_stitch.indices import linearize, var
 from jax_stitch.indices.expr import Expr
 from jax_stitch.indices.variables import PLACE, row_index
@@ -28,7 +27,7 @@ from jax_stitch.loops.results import apart_clocks
 from jax_stitch.loops.sweep_planner import barrier_groups
 from jax_stitch.loops.sweeps import reduce_terms
 from jax_stitch.loops.team import reach
-from jax_stitch.loops.weights import EXTREMUM_CLOCKS, is_extremum, own_weight, plain_weight, total
+from jax_stitch.loops.weights import EXTREMUM_CLOCKS, combiner_weight, is_extremum, own_weight, plain_weight, total
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
@@ -52,9 +51,6 @@ much longer a simple one takes on the first vector. Measured.
 
 FUNCTION_CLOCKS = 40.0
 """Latency of a function of a vector that other operations wait for."""
-
-ONE_OF_SEVERAL = 4.0
-"""By how much longer a CPU combines several values at once, which do not become vectors. Measured: ``argmax``."""
 
 STEP_CLOCKS = 4.0
 """Clocks of one iteration of an inner loop beside its sweeps."""
@@ -324,12 +320,3 @@ def _time(
     latency = 60.0 if any(not a.is_shared for a in accesses) else 8.0
     combine = 8.0 * sums * (sharing.split.bit_length() - 1)
     return ceil(working / threads) * (each * max(one, latency) + combine) + 100.0
-
-
-def combiner_weight(reduction: Node) -> float:
-    """Return the work to combine two values, in additions of vectors."""
-    combiner = reduction.graphs.get("to_apply")
-    if combiner is None:
-        return 1.0
-    singly = ONE_OF_SEVERAL if len(reduction.operands) > 2 else 1.0
-    return singly * max(1.0, total(own_weight, (n for n in combiner.nodes if n.op in ELEMENTWISE))[0])

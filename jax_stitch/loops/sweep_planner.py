@@ -13,7 +13,7 @@ from jax_stitch.indices import const
 from jax_stitch.ir.sweeps import BarrierGroup, Sweep, Target, Write, elements_at, results_in
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.pieces import combs, joined
-from jax_stitch.loops.placed_rows import in_turn
+from jax_stitch.loops.placed_rows import in_turn, made_from
 from jax_stitch.loops.sweeps import added_reads, placed_reads, sweep_reads
 from jax_stitch.loops.team import inner_reads, needed, reach
 from jax_stitch.util.values import replace
@@ -56,16 +56,15 @@ class _Planner:
     def groups(self) -> tuple[BarrierGroup, ...]:
         loop, body = self._loop, self._loop.body
         made_by_inner = loop.made_by_inner
-        placed = {c.next: k for k, c in enumerate(loop.carried) if c.placed is not None}
-        read = {i: self._readers(k) for i, k in placed.items()}
-        ordered = list(in_turn(body, {*loop.intermediates, *placed}, read))
+        read = {i: self._readers(i) for i in loop.placed}
+        ordered = list(in_turn(body, {*loop.intermediates, *loop.placed}, read))
         first = set() if loop.guard is None else needed(body, [loop.guard])
         for i in sorted(ordered, key=lambda i: i not in first):
             if i not in first and loop.guard is not None:
                 self._first = self._group[loop.guard]
             made = contraction(body, i)
-            if i in placed:
-                self._place(placed[i], read[i])
+            if i in loop.placed:
+                self._place(i, read[i])
             elif i in made_by_inner:
                 self._inner(i, made_by_inner[i])
             elif body[i].op == "scatter":
@@ -77,7 +76,7 @@ class _Planner:
         for k, s in enumerate(loop.stacked):
             self._add(Write(s.update, s.binding, Target.STACKED, k))
         for k, c in enumerate(loop.carried):
-            if c.next != c.parameter and c.placed is None:
+            if c.next != c.parameter and not c.placed:
                 self._add(Write(c.next, c.binding, Target.CARRIED, k))
         count = max((group for group, _, _ in self._sweeps), default=0)
         groups: list[list[Sweep]] = []
@@ -176,19 +175,19 @@ class _Planner:
         self._group[i] = self._after((*read, i))
         self._sweep((self._group[i], write.sizes, "adds"))[1].append(write)
 
-    def _readers(self, carried: int) -> list[int]:
-        """Return what reads the old elements of a value that is updated in place."""
-        c = self._loop.carried[carried]
-        return [u for u in self._loop.body.users[c.parameter] if u != c.next and u in self._loop.intermediates]
+    def _readers(self, update: int) -> list[int]:
+        """Return what reads the elements that an update in place overwrites."""
+        body = self._loop.body
+        made = made_from(body, body[update].operands[0], update) or ()
+        return [i for i in made if i in self._loop.intermediates]
 
-    def _place(self, carried: int, readers: Sequence[int]) -> None:
-        """Put an update in place after all that reads the old elements."""
-        c = self._loop.carried[carried]
-        assert c.placed is not None
-        write = Write(c.placed.update, c.placed.binding, Target.PLACED, carried)
+    def _place(self, node: int, readers: Sequence[int]) -> None:
+        """Put an update in place after all that reads what it overwrites, and after the update before it."""
+        carried, placed = self._loop.placed[node]
+        write = Write(placed.update, placed.binding, Target.PLACED, node)
         read = {*readers, *(o for o, _ in placed_reads(self._loop, write, self._cached))}
-        self._group[c.next] = self._after(read)
-        self._sweep((self._group[c.next], write.sizes, f"places {carried}"))[1].append(write)
+        self._group[node] = self._after({*read, self._loop.body[node].operands[0]})
+        self._sweep((self._group[node], write.sizes, f"places {carried}"))[1].append(write)
 
     def _add(self, write: Write) -> None:
         """Put a value into the sweep that makes what it reads, where it reads only its own place of it; else after

@@ -71,8 +71,7 @@ def added_reads(loop: TeamLoop, write: Write, cached: Collection[int]) -> set[tu
 
 def placed_reads(loop: TeamLoop, write: Write, cached: Collection[int]) -> set[tuple[int, Index]]:
     """Return the cached elements that an update in place reads: for its value, and for where it starts."""
-    placed = loop.carried[write.slot].placed
-    assert placed is not None
+    _, placed = loop.placed[write.slot]
     starts = [(write.node, elements_at(loop, write.binding)), *((o, ()) for o in placed.starts)]
     elements = {e for e in starts if e[0] in cached}
     return elements | reach(loop.body, [e for e in starts if e[0] not in cached], cached, loop.arrays).cached.keys()

@@ -65,7 +65,7 @@ def elements_of(loop: TeamLoop) -> int:
     for i, binding in loop.intermediates.items():
         elements += prod(inner_sizes(binding)) * _steps_of_element(loop, i)
     elements += sum(loop.likely_trips * elements_of(loop) for loop in loop.inner.values())
-    written = (c.binding if c.placed is None else c.placed.binding for c in loop.carried)
+    written = [c.binding for c in loop.carried if not c.placed] + [p.binding for _, p in loop.placed.values()]
     return elements + sum(8 * prod(inner_sizes(binding)) for binding in written)
 
 
@@ -132,9 +132,9 @@ def _laid_out(
     placed = {} if inner else placed_values(body, roles.values, device)
     intermediates, apart = intermediates_of(body, roots, device, inner)
     intermediates = tuple(
-        sorted({*intermediates, *tested, *(u for readers in placed.values() for u in readers if u in read)})
+        sorted({*intermediates, *tested, *(u for updates in placed.values() for u in updates.readers if u in read)})
     )
-    roots += [body[body.results[k]].operands[1] for k in placed]
+    roots += [body[i].operands[1] for updates in placed.values() for i in updates.nodes]
     arrays = MappingProxyType({i: outside for i, outside in roles.arrays.items() if i in read})
     reason: NotForTeams | None = None
     for rows, bindings in splits_of(body, roles.values, roots, intermediates, device, most):
@@ -147,7 +147,7 @@ def _laid_out(
                 node.operands[k],
                 roles.results.get(k),
                 bindings[body.parameters[k]],
-                written_by(body, k, bindings) if k in placed else None,
+                written_by(body, placed[k], bindings) if k in placed else (),
             )
             for k in roles.values
         )
@@ -334,9 +334,9 @@ def check(loop: TeamLoop) -> None:
     """Raise ``NotForTeams`` where an iteration has an operation that no team computes, or reads another's elements."""
     body, cached = loop.body, loop.cached
     row = row_index(loop.rows)
-    roots = [(c.next, c.binding) for c in loop.carried if c.placed is None]
+    roots = [(c.next, c.binding) for c in loop.carried if not c.placed]
     roots += [(s.update, s.binding) for s in loop.stacked]
-    placed = [c.placed for c in loop.carried if c.placed is not None]
+    placed = [p for _, p in loop.placed.values()]
     roots += [(p.update, p.binding) for p in placed] + [(i, ()) for p in placed for i in p.starts]
     statements, made_by_inner = 0, loop.made_by_inner
     if loop.guard is not None and prod(inner_sizes(loop.intermediates[loop.guard])) != 1:

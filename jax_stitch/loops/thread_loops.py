@@ -28,7 +28,7 @@ from jax_stitch.loops.nest import NotStitched, Opened, open_loops
 from jax_stitch.loops.nest_splits import splits
 from jax_stitch.loops.nest_walk import Walker
 from jax_stitch.loops.short_loops import SHORT, all_short
-from jax_stitch.loops.weights import own_weight, total
+from jax_stitch.loops.weights import combiner_weight, own_weight, total
 from jax_stitch.operations import HEAVY
 
 FEW = 8
@@ -283,7 +283,14 @@ class _Group:
         for i, index in walker.reached:
             of_row = any(ROW in v.name for e in index for v in e.variables())  # the names of data that it picks, too
             (varying if of_row else uniform).append(self.opened.graph[i])
-        return total(own_weight, varying), total(own_weight, uniform)
+        weigh = self._weight
+        return total(weigh, varying), total(weigh, uniform)
+
+    def _weight(self, node: Node) -> tuple[float, float]:
+        """Weigh an element: of a reduction or a product, all that it combines."""
+        if node.op not in ("dot", "reduce"):
+            return own_weight(node)
+        return step_count(self.opened.graph, node.id) * combiner_weight(node), 0.0
 
     def _read_outside(self, members: Collection[int]) -> set[int]:
         graph, results = self.graph, self.graph.result_set

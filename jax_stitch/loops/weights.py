@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Node, TensorType
-from jax_stitch.operations import HEAVY
+from jax_stitch.operations import ELEMENTWISE, HEAVY
 
 OWN_FUNCTIONS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
@@ -67,6 +67,9 @@ chain of them while the processor goes on with the next place. They are six inst
 since they propagate NaN and order zeros; estimates by these counts.
 """
 
+ONE_OF_SEVERAL = 4.0
+"""By how much longer a CPU combines several values at once, which do not become vectors. Measured: ``argmax``."""
+
 Weigh = Callable[[Node], tuple[float, float]]
 """Return the work of one element as that of simple operations and that of functions; one of both is 0."""
 
@@ -101,6 +104,15 @@ def is_extremum(node: Node) -> bool:
     if node.op != "reduce" or len(node.operands) != 2 or not _is_of_floats(node):
         return False
     return combines_by(node.graphs["to_apply"], 0) in ("maximum", "minimum")
+
+
+def combiner_weight(reduction: Node) -> float:
+    """Return the work to combine two values, in additions of vectors."""
+    combiner = reduction.graphs.get("to_apply")
+    if combiner is None:
+        return 1.0
+    singly = ONE_OF_SEVERAL if len(reduction.operands) > 2 else 1.0
+    return singly * max(1.0, total(own_weight, (n for n in combiner.nodes if n.op in ELEMENTWISE))[0])
 
 
 def total(weigh: Weigh, nodes: Iterable[Node]) -> tuple[float, float]:

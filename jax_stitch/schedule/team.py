@@ -82,8 +82,9 @@ def _memory(
     body = loop.body
     twice = _needs_two(loop, groups)
     written = {w.slot for group in groups for p in group for w in p.writes if w.target is Target.INTERMEDIATE}
-    after = {c.next for c in loop.carried if c.placed is not None}  # The same array.
-    bound = {i: b for i, b in loop.cached.items() if i not in after and (i not in loop.intermediates or i in written)}
+    bound = {
+        i: b for i, b in loop.cached.items() if i not in loop.placed and (i not in loop.intermediates or i in written)
+    }
     cached = {i: CachedArray(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in bound.items()}
     limit = device.shared_per_block_optin if loop.blocks == 1 else 0
     scratch: list[TensorType] = []
