@@ -66,17 +66,17 @@ def _worth_unrolling(node: Node) -> bool:
 
 
 def _unrolled(builder: Builder, loop: Node) -> list[int]:
-    values = list(loop.operands)
-    for _ in range(loop.attributes["trip_count"]):
+    values, trips = list(loop.operands), loop.attributes["trip_count"]
+    for _ in range(trips):
         values = builder.inline(loop.graphs["body"], values)
-    return [_marked(builder, i) for i in values] if ONE_KERNEL in loop.attributes else values
+    return [_marked(builder, i, trips) for i in values] if ONE_KERNEL in loop.attributes else values
 
 
-def _marked(builder: Builder, i: int) -> int:
+def _marked(builder: Builder, i: int, trips: int) -> int:
     node = builder[i]
     if node.op not in ELEMENTWISE or node.tensor.size == 1:
         return i
-    return builder.add(replace(node, attributes=freeze({**node.attributes, ROLLED: True})))
+    return builder.add(replace(node, attributes=freeze({**node.attributes, ROLLED: trips})))
 
 
 def _counted(builder: Builder, node: Node) -> int | None:

@@ -64,7 +64,7 @@ NodeType = TensorType | TupleType | TokenType
 
 
 ROLLED = "rolled"
-"""Attribute of a result of a loop that XLA:CPU compiles as one kernel, and that is unrolled in the graph."""
+"""Attribute of a result of a loop that XLA:CPU compiles as one kernel, and that is unrolled in the graph: its trips."""
 
 ONE_KERNEL = "one_kernel"
 """Attribute of a loop that XLA:CPU compiles as one kernel, with all its steps: one that touches little in a step."""

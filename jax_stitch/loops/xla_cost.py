@@ -15,7 +15,7 @@ from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.factorizations import CALLED, library_call
-from jax_stitch.graph.model import COPIED, ONE_KERNEL, Graph, Node, TensorType
+from jax_stitch.graph.model import COPIED, ONE_KERNEL, ROLLED, Graph, Node, TensorType
 from jax_stitch.ir.nest import UNKNOWN_TRIPS
 from jax_stitch.loops.chains import DIVISIONS, FEW, MULTIPLY_CLOCKS, chain, is_division, xla_clocks
 from jax_stitch.loops.weights import plain_weight, xla_weight
@@ -46,11 +46,14 @@ IN_ONE_KERNEL_SECONDS = {
     "copied": 1e-10,
     "transposed": 3e-10,
     "multiplied": 5e-11,
+    "rolled": 5e-8,
+    "rolled_element": 2.5e-10,
 }
 """Seconds in a loop that XLA:CPU compiles as one kernel: of an iteration ("step"); of a fusion of single elements or of
 more ("single", "kernel"); of a function, and the latency of a division of one element; of each element of a simple or
 heavy operation; of each element that a fusion reads or writes ("moved"), that is copied or transposed, and that a
-product multiplies.
+product multiplies; of each trip of a short loop inside, for each of its results and for each of their elements, beside
+its operations: XLA copies them, and each result's kernel repeats what the others compute. Measured on Threefry's rounds.
 """
 
 FAR = 2.0
@@ -59,8 +62,8 @@ multiplication.
 """
 
 RUN_SECONDS, PIECED_SECONDS = 8e-9, 3e-10
-"""Seconds of XLA:CPU to copy a contiguous run of elements where arrays are cut or joined, and each element of short
-runs.
+"""Seconds of XLA:CPU for a contiguous run of elements that it copies where arrays are cut or joined, or that its library
+reduces (5 to 10 ns where 80,000 elements lie in runs of two); and each element of short runs that are copied.
 """
 
 VECTOR_CLOCKS, WARP_CLOCKS = (0.6, 10.0), (1.0, 10.0)
@@ -100,8 +103,13 @@ Measured with 100 and 1,000 matrices of 2 to 16 rows, in float32 and float64; QR
 def step_seconds(node: Node, body: Graph, device: Device) -> float:
     """Return the seconds of one iteration of a ``while`` node as XLA runs it, with ``body`` as XLA wrote it."""
     if device.target.inlines_loops and ONE_KERNEL in node.attributes:
-        return in_one_kernel_seconds(body, device) + IN_ONE_KERNEL_SECONDS["copied"] * node.attributes.get(COPIED, 0)
+        return in_one_kernel_seconds(body, device) + _copied_seconds(node)
     return xla_seconds(body, device)
+
+
+def _copied_seconds(node: Node) -> float:
+    """Return the seconds in which XLA copies carried values in an iteration of a loop."""
+    return IN_ONE_KERNEL_SECONDS["copied"] * node.attributes.get(COPIED, 0)
 
 
 def _slowness(body: Graph, dot: Node, device: Device) -> float:
@@ -135,6 +143,9 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
     pieced = sum(_pieced_seconds(body, n) for n in body.nodes)
     summed = sum(_reduce_seconds(body, n) for n in body.nodes if n.op == "reduce")
     for n in body.nodes:
+        trips = n.attributes.get(ROLLED, 0)
+        counts["rolled"] += trips
+        counts["rolled_element"] += trips * n.tensor.size if trips else 0
         if n.op == "dot":
             counts["multiplied"] += n.tensor.size * prod(steps_of(body, n)) * (2 if n.tensor.dtype == "f64" else 1)
         elif n.op == "transpose" and _is_written(body, n):
@@ -150,7 +161,8 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
     factors = {o for n in body.nodes if n.op == "dot" for o in n.operands}
     if sum(node_bytes(body[o]) for o in factors) > device.shared_per_block_optin:
         counts["multiplied"] *= FAR
-    inner = sum(times * in_one_kernel_seconds(b, device) for _, b, times in called_in(body.nodes))
+    called = called_in(body.nodes)
+    inner = sum(times * (in_one_kernel_seconds(b, device) + _copied_seconds(n)) for n, b, times in called)
     return (
         inner + waiting + summed + pieced + sum(IN_ONE_KERNEL_SECONDS[what] * count for what, count in counts.items())
     )
@@ -179,7 +191,7 @@ def _reduce_seconds(body: Graph, node: Node) -> float:
     """Return the seconds of XLA:CPU for a reduction, without its operands."""
     reduced = body[node.operands[0]].tensor
     if _is_of_library(body, node):
-        return reduced.size * SUMMED_BY_LIBRARY
+        return reduced.size * SUMMED_BY_LIBRARY + reduced.size // reduced.dims[-1] * RUN_SECONDS
     if len(node.operands) > 2:
         return reduced.size * (SUMMED_SEVERAL_LONG if is_windowed(body, node) else SUMMED_SEVERAL)
     return reduced.size * (SUMMED_TO_ONE if node.tensor.size == 1 and is_windowed(body, node) else SUMMED)
