@@ -12,6 +12,7 @@ from jax_stitch.graph.factorizations import with_expansions
 from jax_stitch.graph.model import EXPANDED, Graph, Node
 from jax_stitch.graph.verifier import verify
 from jax_stitch.loops.derived_stacks import with_derived_stacks
+from jax_stitch.loops.doubled_scans import with_doubled_scans
 from jax_stitch.loops.hoist import with_simple_products, without_sums
 from jax_stitch.loops.inner_fit import with_fit_inner_loops
 from jax_stitch.loops.joined import with_joined_numbers
@@ -113,9 +114,10 @@ def _with_extrema(graph: Graph, loop: int) -> Graph:
     return with_called(graph, node, "body", with_extrema(node.graphs["body"]))
 
 
-def _with_expansions(graph: Graph, loop: int) -> Graph:
+def _expanded(graph: Graph, loop: int, expand: Callable[[Graph], Graph]) -> Graph:
+    """Return the graph with the body of a loop rewritten, and the loop marked where that changes anything."""
     node = graph[loop]
-    body = with_expansions(node.graphs["body"])
+    body = expand(node.graphs["body"])
     if body is node.graphs["body"]:
         return graph
     marked = replace(node, attributes=freeze({**node.attributes, EXPANDED: True}))
@@ -125,7 +127,8 @@ def _with_expansions(graph: Graph, loop: int) -> Graph:
 
 IMPROVING = Pipeline(
     "improve-loop",
-    _pass("expand-factorizations-in-loops", lambda graph, loop, device: _with_expansions(graph, loop)),
+    _pass("expand-factorizations-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_expansions)),
+    _pass("expand-scans-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_doubled_scans)),
     _pass("expand-argmax-in-loops", lambda graph, loop, device: _with_extrema(graph, loop), _vectors),
     _pass("hoist-sums", lambda graph, loop, device: without_sums(graph, loop, _vectors(device)) or graph),
     _pass("rematerialise-stacks", lambda graph, loop, device: with_derived_stacks(graph, loop), _vectors),
