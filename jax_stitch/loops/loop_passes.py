@@ -19,6 +19,7 @@ from jax_stitch.loops.joined import with_joined_numbers
 from jax_stitch.loops.known_conditions import with_known_conditions
 from jax_stitch.loops.long_reductions import with_long_reductions_in_steps
 from jax_stitch.loops.parted_products import with_products_of_parts
+from jax_stitch.loops.ranked_sorts import with_ranked_sorts
 from jax_stitch.loops.sink import with_sunk_producers
 from jax_stitch.loops.tested_last import with_tests_last
 from jax_stitch.loops.transposed_weights import with_transposed_weights
@@ -129,6 +130,7 @@ IMPROVING = Pipeline(
     "improve-loop",
     _pass("expand-factorizations-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_expansions)),
     _pass("expand-scans-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_doubled_scans)),
+    _pass("expand-sorts-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_ranked_sorts)),
     _pass("expand-argmax-in-loops", lambda graph, loop, device: _with_extrema(graph, loop), _vectors),
     _pass("hoist-sums", lambda graph, loop, device: without_sums(graph, loop, _vectors(device)) or graph),
     _pass("rematerialise-stacks", lambda graph, loop, device: with_derived_stacks(graph, loop), _vectors),
