@@ -19,7 +19,7 @@ from jax_stitch.fusion.delta_evaluator import CALLS, effective_bytes
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.xla_cost import is_windowed, work_seconds
+from jax_stitch.loops.xla_cost import IN_ONE_KERNEL_SECONDS, is_windowed, is_written, work_seconds
 from jax_stitch.operations import ELEMENTWISE
 
 _PRICED = ELEMENTWISE | MOVES | {"broadcast", "constant", "iota", "reduce", "get-tuple-element"}
@@ -37,7 +37,7 @@ def paying(graph: Graph, kernels: Collection[Kernel], device: Device) -> tuple[K
     """Return the kernels but those of priced operations alone that are estimated clearly slower than XLA's."""
     if not device.target.lanes_are_vectors:
         return tuple(kernels)
-    return tuple(k for k in kernels if not _is_priced(graph, k) or not _is_slower(graph, k, device))
+    return tuple(k for k in kernels if not is_priced(graph, k) or not _is_slower(graph, k, device))
 
 
 def _is_slower(graph: Graph, kernel: Kernel, device: Device) -> bool:
@@ -45,7 +45,7 @@ def _is_slower(graph: Graph, kernel: Kernel, device: Device) -> bool:
     return own > CLEARLY * xla
 
 
-def _is_priced(graph: Graph, kernel: Kernel) -> bool:
+def is_priced(graph: Graph, kernel: Kernel) -> bool:
     """Return whether a kernel has only operations whose work is estimated: loops were judged as such, and of scans,
     sorts and gathers nothing is known but bytes. The first step of a reduction in two has no equal in XLA.
     """
@@ -65,6 +65,12 @@ def own_seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
     return max(effective_bytes(graph, pattern) / device.memory_bandwidth, straight_seconds(graph, pattern, device))
 
 
+def _transposed_seconds(graph: Graph, group: Collection[int]) -> float:
+    """Return the seconds in which XLA writes transposed arrays that another kernel reads."""
+    each = IN_ONE_KERNEL_SECONDS["transposed"]
+    return sum(each * graph[i].tensor.size for i in group if graph[i].op == "transpose" and is_written(graph, graph[i]))
+
+
 def xla_seconds_of(graph: Graph, nodes: Collection[int], device: Device) -> float:
     """Return the seconds of the kernels that XLA has for these operations."""
     groups: dict[str, set[int]] = defaultdict(set)
@@ -77,7 +83,8 @@ def xla_seconds_of(graph: Graph, nodes: Collection[int], device: Device) -> floa
         writes = {i for i in group if i in graph.result_set or any(u not in group for u in graph.users[i])}
         moved = sum(node_bytes(graph[i]) for i in reads | writes)
         cores = device.multiprocessors if moved >= SHARED_BYTES else 1
-        work = work_seconds(graph, [graph[i] for i in group], device) / cores
+        work = work_seconds(graph, [graph[i] for i in group], device) + _transposed_seconds(graph, group)
+        work /= cores
         launches = 1 + sum(graph[i].op == "reduce" and is_windowed(graph, graph[i]) for i in group)
         launches += sum(graph[i].attributes.get(CALLS, 0) for i in group)
         total += launches * device.target.launch_seconds + max(moved / device.memory_bandwidth, work)

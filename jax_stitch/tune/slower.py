@@ -1,8 +1,8 @@
-"""Kernels for a GPU that are predicted to take far longer than what XLA has for the same operations: they are left to
-XLA.
+"""Kernels that are predicted to take far longer than what XLA has for the same operations: they are left to XLA.
 
 The delta-evaluator, which chose them, knows bytes and launches; the latency-evaluator, which reads the finished kernel,
-knows on how few multiprocessors it does how much. XLA is given the kernel's own instructions, spread over the device.
+knows on how few multiprocessors it does how much, and on a CPU what is read and written element by element. XLA on a
+GPU is given the kernel's own instructions, spread over the device; on a CPU what its kernels are estimated to take.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from jax_stitch.capture.traffic import KernelTraffic, traffic_of
 from jax_stitch.devices import Device
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.delta_evaluator import CALLS
+from jax_stitch.fusion.pays import is_priced, xla_seconds_of
 from jax_stitch.graph.model import Graph
+from jax_stitch.ir.pattern import Pattern
 from jax_stitch.latency import Latency, constants_of, latency
 from jax_stitch.pipeline import Stitched, StitchedKernel
 from jax_stitch.tune.units import by_graph, units_of
@@ -27,13 +29,15 @@ from jax_stitch.util.formatting import format_seconds
 SLOWER = 1.5
 """By what factor a kernel has to be predicted slower: what XLA takes is that of kernels which waste nothing."""
 
+_AT_DATA = frozenset({"dynamic-slice", "gather"})
+
 LEAST_SECONDS = 5e-6
 """What a kernel has to be slower by."""
 
 
 def without_slower(stitched: Stitched) -> Stitched:
-    """Return ``stitched`` less the kernels that are predicted to be slower than XLA's; on a CPU all stay."""
-    if stitched.device.target.lanes_are_vectors or not stitched.kernels:
+    """Return ``stitched`` less the kernels that are predicted to be slower than XLA's."""
+    if not stitched.kernels:
         return stitched
     by_name = {k.name: k for k in traffic_of(module_of(stitched.capture.text)).kernels}
     reasons: dict[int, str] = {}
@@ -80,6 +84,8 @@ def _by_xla(
     whole device for itself; ``None`` where bytes and instructions do not say.
     """
     graph, parts = kernels[0].scheduled.graph, [part for k in kernels for part in k.scheduled.parts]
+    if device.target.lanes_are_vectors:
+        return _by_xla_on_a_cpu(graph, tuple(part.pattern for part in parts), device)
     nodes = [graph[i] for i in dict.fromkeys(i for part in parts for i in part.pattern.nodes)]
     if any(part.pattern.loop is not None for part in parts) or len({k.launches for k in kernels}) > 1:
         return None
@@ -92,6 +98,13 @@ def _by_xla(
     whole = sum(_whole(kernel) for kernel in kernels)
     work = max(max(moved, whole) / device.memory_bandwidth, sum(_spread(taken, device) for taken in own))
     return launches * device.target.launch_seconds + work
+
+
+def _by_xla_on_a_cpu(graph: Graph, patterns: tuple[Pattern, ...], device: Device) -> float | None:
+    """Return the same on a CPU: of elements at places that are data nobody knows how far apart they lie."""
+    nodes = {i for p in patterns for i in p.inside}
+    is_known = is_priced(graph, patterns) and not any(graph[i].op in _AT_DATA for i in nodes)
+    return xla_seconds_of(graph, nodes, device) if is_known else None
 
 
 def _whole(kernel: StitchedKernel) -> int:

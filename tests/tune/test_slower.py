@@ -64,3 +64,33 @@ def test_what_follows_statistics_of_columns_is_spread_over_the_device() -> None:
     assert last.split.blocks > 4 * device.multiprocessors
     steps = [i for p in kernel.scheduled.parts for i in p.pattern.nodes if graph[i].op == PARTIAL]
     assert len(steps) == 2
+
+
+def hue(x: Any) -> Any:
+    """Of three colours of a point, neighbours in memory, as the results are: joined element by element."""
+    most, least = x.max(-1), x.min(-1)
+    red, green, blue = (x[..., k] for k in range(3))
+    d = most - least + 1e-6
+    h = jnp.where(
+        most == red, (green - blue) / d, jnp.where(most == green, (blue - red) / d + 2, (red - green) / d + 4)
+    )
+    return jnp.stack([h / 6, d / (most + 1e-6), most], -1)
+
+
+def looked_up(table: Any, at: Any) -> Any:
+    return jnp.tanh(table[at]).sum(-1) + jnp.exp(table[at + 1]).sum(-1)
+
+
+def test_what_a_cpu_joins_element_by_element_is_left_to_xla() -> None:
+    """0.78 of the speed of ``jax.jit``: bytes and operations do not say that three neighbours are three stores."""
+    device = devices.get("zen4")
+    stitched = stitch_capture(capture(hue, (jax.ShapeDtypeStruct((4, 64, 64, 3), jnp.float32),), device), device)
+    assert stitched.kernels and not without_slower(stitched).kernels
+
+
+def test_elements_at_places_that_are_data_say_nothing() -> None:
+    """Noise on a grid was 4.4 times as fast as under ``jax.jit``, and predicted as half as fast."""
+    device = devices.get("zen4")
+    args = jax.ShapeDtypeStruct((1000, 8), jnp.float32), jax.ShapeDtypeStruct((4000,), jnp.int32)
+    stitched = stitch_capture(capture(looked_up, args, device), device)
+    assert stitched.kernels and len(without_slower(stitched).kernels) == len(stitched.kernels)
