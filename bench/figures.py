@@ -184,6 +184,11 @@ def _algebra(file: File) -> str:
     return _small_programs(file, "algebra", what, "", "small --algebra --no-old")
 
 
+def _steps(file: File) -> str:
+    what = "programs of loops that sort, add up along arrays, draw random numbers and exchange elements,"
+    return _small_programs(file, "steps", what, "", "small --steps --no-old")
+
+
 def _small_programs(file: File, name: str, what: str, how: str, command: str = "") -> str:
     rows = [row for row in file["rows"] if row["failed"] is None]
     least = min(rows, key=lambda row: float(row["times_jit"]))
@@ -347,6 +352,7 @@ def _autotune(file: File) -> str:
 LINES: Mapping[str, Callable[[File], str]] = {
     "small": _small,
     "algebra": _algebra,
+    "steps": _steps,
     "inside": _inside,
     "predicted": lambda file: predicted.sentence(file["rows"], _source("predicted", file["about"])),
     "threads": _threads,

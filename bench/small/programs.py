@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.small import algebra, everyday, nets, packages, robots, scans, solvers, writes
+from bench.small import algebra, everyday, nets, packages, robots, scans, solvers, steps, writes
 from bench.small.made import Program
 
 USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, nets) for p in module.PROGRAMS)
@@ -10,6 +10,9 @@ USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, net
 
 ALGEBRA: tuple[str, ...] = tuple(p.name for p in algebra.PROGRAMS)
 """The programs of small linear algebra and of complex numbers."""
+
+STEPS: tuple[str, ...] = tuple(p.name for p in steps.PROGRAMS)
+"""The programs of loops that sort, add up, draw numbers and exchange elements."""
 
 _FAMILIES = (
     scans.PROGRAMS,
@@ -22,6 +25,7 @@ _FAMILIES = (
     everyday.PROGRAMS,
     packages.PROGRAMS,
     algebra.PROGRAMS,
+    steps.PROGRAMS,
 )
 
 PROGRAMS: dict[str, Program] = {program.name: program for programs in _FAMILIES for program in programs}

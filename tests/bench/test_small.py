@@ -41,7 +41,7 @@ def test_programs_trace_in_single_precision(name):
 def test_programs_import_nothing_that_the_old_jax_lacks():
     """jax 0.4.31 runs the same files: they may import JAX, NumPy and each other alone."""
     folder = Path(programs.__file__).parent
-    for name in ("made", "scans", "solvers", "robots", "nets", "writes", "everyday", "algebra", "programs"):
+    for name in ("made", "scans", "solvers", "robots", "nets", "writes", "everyday", "algebra", "steps", "programs"):
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 modules = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]

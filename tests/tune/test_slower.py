@@ -83,7 +83,7 @@ def looked_up(table: Any, at: Any) -> Any:
 
 def test_what_a_cpu_joins_element_by_element_is_left_to_xla() -> None:
     """0.78 of the speed of ``jax.jit``: bytes and operations do not say that three neighbours are three stores."""
-    device = devices.get("zen4")
+    device = devices.get("haswell")
     stitched = stitch_capture(capture(hue, (jax.ShapeDtypeStruct((4, 64, 64, 3), jnp.float32),), device), device)
     assert stitched.kernels and not without_slower(stitched).kernels
 
