@@ -19,7 +19,7 @@ def _places(seed: int, high: int, *dims: int) -> np.ndarray:
 
 def _uniform(key: Any, *dims: int, dtype: Any) -> Any:
     """Return the same numbers in either type: 24 random bits are exact in both."""
-    return (jax.random.bits(key, dims) >> 8).astype(dtype) / 2**24
+    return (jax.random.bits(key, dims, jnp.uint32) >> 8).astype(dtype) / 2**24
 
 
 def exchanges(size: int = 1000, width: int | None = None) -> Made:
