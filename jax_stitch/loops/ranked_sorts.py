@@ -51,11 +51,23 @@ def with_ranked_sorts(graph: Graph) -> Graph:
 
 def _short_sort(graph: Graph, node: Node) -> Sort | None:
     sort = sort_of(graph, node)
-    if sort is None or sort.size > LONGEST or not is_elementwise(node.graphs["to_apply"]):
+    if sort is None or sort.size > LONGEST or not _orders(node.graphs["to_apply"]):
         return None
     arrays = [graph[o].tensor for o in node.operands]
     fits = arrays[0].size * sort.size <= MOST_PAIRS and all(a.dtype in _BITS for a in arrays)
     return sort if fits and arrays[0].size > 0 else None
+
+
+def _orders(comparator: Graph) -> bool:
+    """Return whether a comparator says of any two elements which comes first, or that they are equal: a plain
+    comparison of floats does not of NaN, whose place would then be another element's.
+    """
+    for node in comparator.nodes:
+        if node.op == "compare" and node.attributes["direction"] not in ("EQ", "NE"):
+            is_float = ELEMENT_TYPES[comparator[node.operands[0]].tensor.dtype].kind == "float"
+            if is_float and node.attributes.get("type") != "TOTALORDER":
+                return False
+    return is_elementwise(comparator)
 
 
 class _Rows:

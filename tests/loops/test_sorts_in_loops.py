@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jax_stitch import stitch_jit
+import hlo_parser
+from jax_stitch import graph, stitch_jit
+from jax_stitch.loops.ranked_sorts import with_ranked_sorts
 from tests.fusion import forced
 from tests.loops.test_next_values import made
 
@@ -121,3 +123,14 @@ def test_long_rows_are_left() -> None:
     """Pairs grow with the square of a row."""
     xs = np.random.default_rng(0).standard_normal((50, 500)).astype(np.float32)
     assert not stitch_jit(loop(SORTS["ascending"])).plan(xs).kernels
+
+
+@pytest.mark.parametrize("comparison, written_out", [("LT, type=TOTALORDER", True), ("LT", False)])
+def test_a_comparison_that_knows_no_place_for_nan_is_left(comparison: str, written_out: bool) -> None:
+    """Two elements would have the same place, whose bits are added up."""
+    less = "%less (a: f32[], b: f32[]) -> pred[] {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n"
+    less += f"  ROOT %s = pred[] compare(%a, %b), direction={comparison}\n}}\n"
+    entry = "ENTRY %main {\n  %x = f32[9] parameter(0)\n"
+    entry += "  ROOT %y = f32[9] sort(%x), dimensions={0}, to_apply=%less\n}\n"
+    one = graph.build(hlo_parser.parse(f"HloModule m\n\n{less}\n{entry}"))
+    assert (with_ranked_sorts(one) is not one) == written_out
