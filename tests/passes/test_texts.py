@@ -7,6 +7,7 @@ import pytest
 from tests.passes.texts import AFTER, BEFORE, FOLDER, NAMES, written
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pass_makes_what_its_text_says(name: str) -> None:
     """Catches any change of what a pass makes; `python -m tests.passes.texts NAME` writes the new text, to be read."""
