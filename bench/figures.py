@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -169,30 +170,28 @@ def _launch_ratios(rows: Iterable[Row]) -> list[float]:
     return [stitched / xla for xla, stitched in counted]
 
 
-def _small(file: File) -> str:
-    return _small_programs(file, "small", "small programs", "")
+_SMALL: Mapping[str, tuple[str, str, str]] = {
+    "small": ("small programs", "", "small"),
+    "inside": ("small programs", ", in the default mode as parts of another that `jax.jit` compiles", "inside"),
+    "algebra": (
+        "programs of small matrices (Kalman filters, smoothers, batches) and of complex numbers",
+        "",
+        "small --algebra --no-old",
+    ),
+    "steps": (
+        "programs of loops that sort, add up along arrays, draw random numbers and exchange elements,",
+        "",
+        "small --steps --no-old",
+    ),
+}
+"""Of each file of small programs: what they are, how they are called, and the command."""
 
 
-def _inside(file: File) -> str:
-    return _small_programs(
-        file, "inside", "small programs", ", in the default mode as parts of another that `jax.jit` compiles"
-    )
-
-
-def _algebra(file: File) -> str:
-    what = "programs of small matrices (Kalman filters, smoothers, batches) and of complex numbers"
-    return _small_programs(file, "algebra", what, "", "small --algebra --no-old")
-
-
-def _steps(file: File) -> str:
-    what = "programs of loops that sort, add up along arrays, draw random numbers and exchange elements,"
-    return _small_programs(file, "steps", what, "", "small --steps --no-old")
-
-
-def _small_programs(file: File, name: str, what: str, how: str, command: str = "") -> str:
+def _small_programs(file: File, name: str) -> str:
+    what, how, command = _SMALL[name]
     rows = [row for row in file["rows"] if row["failed"] is None]
     least = min(rows, key=lambda row: float(row["times_jit"]))
-    by = f"`python -m bench {command or name}`, {_source(name, file['about'])}"
+    by = f"`python -m bench {command}`, {_source(name, file['about'])}"
     return (
         f"{len(rows)} {what} on an {file['about']['cpu']}{how}: geometric mean "
         f"{geometric_mean([row['times_jit'] for row in rows]):.2f} times `jax.jit`, the least "
@@ -350,10 +349,7 @@ def _autotune(file: File) -> str:
 
 
 LINES: Mapping[str, Callable[[File], str]] = {
-    "small": _small,
-    "algebra": _algebra,
-    "steps": _steps,
-    "inside": _inside,
+    **{name: partial(_small_programs, name=name) for name in ("small", "algebra", "steps", "inside")},
     "predicted": lambda file: predicted.sentence(file["rows"], _source("predicted", file["about"])),
     "threads": _threads,
     "evaluators_cpu": _evaluators,
