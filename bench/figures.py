@@ -184,7 +184,7 @@ _SMALL: Mapping[str, tuple[str, str, str]] = {
         "small --steps --no-old",
     ),
 }
-"""Of each file of small programs: what they are, how they are called, and the command."""
+"""The small programs of each file: their description, how they are called, and the command."""
 
 
 def _small_programs(file: File, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the steps of loops do besides arithmetic: sort, add up along arrays, draw numbers, write at places from data."""
+"""Loops whose steps sort, add up along arrays, draw random numbers, or write at places that are data."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from jax_stitch.fusion.delta_evaluator import CALLS, effective_bytes
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.graph.model import Graph
 from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.xla_cost import IN_ONE_KERNEL_SECONDS, is_windowed, is_written, work_seconds
+from jax_stitch.loops.xla_cost import is_windowed, work_seconds
 from jax_stitch.operations import ELEMENTWISE
 
 _PRICED = ELEMENTWISE | MOVES | {"broadcast", "constant", "iota", "reduce", "get-tuple-element"}
@@ -65,12 +65,6 @@ def own_seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
     return max(effective_bytes(graph, pattern) / device.memory_bandwidth, straight_seconds(graph, pattern, device))
 
 
-def _transposed_seconds(graph: Graph, group: Collection[int]) -> float:
-    """Return the seconds in which XLA writes transposed arrays that another kernel reads."""
-    each = IN_ONE_KERNEL_SECONDS["transposed"]
-    return sum(each * graph[i].tensor.size for i in group if graph[i].op == "transpose" and is_written(graph, graph[i]))
-
-
 def xla_seconds_of(graph: Graph, nodes: Collection[int], device: Device) -> float:
     """Return the seconds of the kernels that XLA has for these operations."""
     groups: dict[str, set[int]] = defaultdict(set)
@@ -83,8 +77,7 @@ def xla_seconds_of(graph: Graph, nodes: Collection[int], device: Device) -> floa
         writes = {i for i in group if i in graph.result_set or any(u not in group for u in graph.users[i])}
         moved = sum(node_bytes(graph[i]) for i in reads | writes)
         cores = device.multiprocessors if moved >= SHARED_BYTES else 1
-        work = work_seconds(graph, [graph[i] for i in group], device) + _transposed_seconds(graph, group)
-        work /= cores
+        work = work_seconds(graph, [graph[i] for i in group], device) / cores
         launches = 1 + sum(graph[i].op == "reduce" and is_windowed(graph, graph[i]) for i in group)
         launches += sum(graph[i].attributes.get(CALLS, 0) for i in group)
         total += launches * device.target.launch_seconds + max(moved / device.memory_bandwidth, work)

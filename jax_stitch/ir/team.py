@@ -39,7 +39,7 @@ class Carried(Struct, frozen=True):
     """What outside reads the last value, if anything does."""
     binding: Binding
     placed: tuple[Placed, ...] = ()
-    """What an iteration overwrites of it, in order, where it does so in place: ``next`` is the last of them."""
+    """The updates that an iteration makes in place, in order; the last of them is ``next``."""
 
 
 class Stacked(Struct, frozen=True):

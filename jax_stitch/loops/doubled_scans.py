@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jax_stitch.graph.builder import Builder, copied, with_called
+from jax_stitch.graph.builder import Builder, copied
 from jax_stitch.graph.combiners import leaves_others
 from jax_stitch.graph.maps import apply_elementwise, can_apply
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -22,11 +22,7 @@ _TYPES = frozenset({"f32", "f64", "s32", "s64", "u32", "u64"})
 
 
 def with_doubled_scans(graph: Graph) -> Graph:
-    """Return the graph with each scan of at most ``LONGEST`` places written out, in the graphs that it calls too."""
-    for node in graph.nodes:
-        for name, called in node.graphs.items():
-            if node.op in ("while", "conditional") and (inner := with_doubled_scans(called)) is not called:
-                graph = with_called(graph, graph[node.id], name, inner)
+    """Return the graph with each scan of at most ``LONGEST`` places written out."""
     found = {n.id: scan for n in graph.nodes if (scan := _scan(graph, n)) is not None}
     return copied(graph, lambda builder, node, ids: _instead(builder, node, ids, found)) if found else graph
 

@@ -115,6 +115,18 @@ def _with_extrema(graph: Graph, loop: int) -> Graph:
     return with_called(graph, node, "body", with_extrema(node.graphs["body"]))
 
 
+def _everywhere(expand: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
+    """Return a rewrite of a body that rewrites the loops and branches in it too."""
+
+    def rewritten(body: Graph) -> Graph:
+        for node in body.nodes:
+            for name, called in node.graphs.items() if node.op in ("while", "conditional") else ():
+                body = with_called(body, body[node.id], name, rewritten(called))
+        return expand(body)
+
+    return rewritten
+
+
 def _expanded(graph: Graph, loop: int, expand: Callable[[Graph], Graph]) -> Graph:
     """Return the graph with the body of a loop rewritten, and the loop marked where that changes anything."""
     node = graph[loop]
@@ -129,8 +141,8 @@ def _expanded(graph: Graph, loop: int, expand: Callable[[Graph], Graph]) -> Grap
 IMPROVING = Pipeline(
     "improve-loop",
     _pass("expand-factorizations-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_expansions)),
-    _pass("expand-scans-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_doubled_scans)),
-    _pass("expand-sorts-in-loops", lambda graph, loop, device: _expanded(graph, loop, with_ranked_sorts)),
+    _pass("expand-scans-in-loops", lambda graph, loop, device: _expanded(graph, loop, _everywhere(with_doubled_scans))),
+    _pass("expand-sorts-in-loops", lambda graph, loop, device: _expanded(graph, loop, _everywhere(with_ranked_sorts))),
     _pass("expand-argmax-in-loops", lambda graph, loop, device: _with_extrema(graph, loop), _vectors),
     _pass("hoist-sums", lambda graph, loop, device: without_sums(graph, loop, _vectors(device)) or graph),
     _pass("rematerialise-stacks", lambda graph, loop, device: with_derived_stacks(graph, loop), _vectors),

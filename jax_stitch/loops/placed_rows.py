@@ -29,7 +29,7 @@ class Updates(NamedTuple):
     nodes: tuple[int, ...]
     """Each ``dynamic-update-slice``, in order: each but the first is one of the array that the one before it leaves."""
     readers: tuple[int, ...]
-    """What reads elements before they may be overwritten."""
+    """The values that are computed from elements before an update may overwrite these."""
 
 
 def placed_values(body: Graph, values: Sequence[int], device: Device) -> Mapping[int, Updates]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.graph.builder import Builder, copied, with_called
+from jax_stitch.graph.builder import Builder, copied
 from jax_stitch.graph.maps import is_elementwise
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.sorts import Sort, sort_of
@@ -28,11 +28,7 @@ _BITS = {"f32": "u32", "f64": "u64", "s32": "s32", "u32": "u32", "s64": "s64", "
 
 
 def with_ranked_sorts(graph: Graph) -> Graph:
-    """Return the graph with each sort of short rows written out, in the graphs that it calls too."""
-    for node in graph.nodes:
-        for name, called in node.graphs.items():
-            if node.op in ("while", "conditional") and (inner := with_ranked_sorts(called)) is not called:
-                graph = with_called(graph, graph[node.id], name, inner)
+    """Return the graph with each sort of short rows written out."""
     found = {n.id: sort for n in graph.nodes if (sort := _short_sort(graph, n)) is not None}
     if not found:
         return graph
@@ -70,6 +66,14 @@ def _orders(comparator: Graph) -> bool:
     return is_elementwise(comparator)
 
 
+def _sides(comparator: Graph) -> Mapping[int, frozenset[int]]:
+    """Return which of the two elements each node of a comparator depends on."""
+    sides: dict[int, frozenset[int]] = {p: frozenset({k % 2}) for k, p in enumerate(comparator.parameters)}
+    for node in comparator.nodes:
+        sides.setdefault(node.id, frozenset(s for o in node.operands for s in sides[o]))
+    return sides
+
+
 class _Rows:
     """The rows that are sorted. Arrays of pairs have two dimensions in place of the sorted one: the first is summed
     over.
@@ -80,6 +84,7 @@ class _Rows:
         self._comparator = node.graphs["to_apply"]
         self._axis, self._dims = sort.dimension, builder[arrays[0]].tensor.dims
         self._pairs = (*self._dims[: self._axis], sort.size, sort.size, *self._dims[self._axis + 1 :])
+        self._sides = _sides(self._comparator)
         self._single: dict[int, int] = {}
 
     def sorted(self) -> list[int]:
@@ -120,14 +125,6 @@ class _Rows:
             else:
                 made[inner.id] = self._elementwise(inner, [made[o] for o in inner.operands], self._pairs)
         return made[self._comparator.results[0]]
-
-    @property
-    def _sides(self) -> Mapping[int, frozenset[int]]:
-        """Return for each node of the comparator of which of its two elements it is computed."""
-        sides: dict[int, frozenset[int]] = {p: frozenset({k % 2}) for k, p in enumerate(self._comparator.parameters)}
-        for inner in self._comparator.nodes:
-            sides.setdefault(inner.id, frozenset(s for o in inner.operands for s in sides[o]))
-        return sides
 
     def _of_one(self, i: int) -> int:
         """Add what the comparator computes of one of its elements alone, once for each element."""

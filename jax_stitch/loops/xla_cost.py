@@ -170,7 +170,7 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
             counts["rolled_singly" if is_short else "rolled_element"] += trips * n.tensor.size
         if n.op == "dot":
             counts["multiplied"] += n.tensor.size * prod(steps_of(body, n)) * (2 if n.tensor.dtype == "f64" else 1)
-        elif n.op == "transpose" and is_written(body, n):
+        elif n.op == "transpose" and _is_written(body, n):
             counts["transposed"] += n.tensor.size
         elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
             light, heavy = xla_weight(n) if n.op not in DIVISIONS or is_division(body, n) else (MULTIPLY_CLOCKS, 0.0)
@@ -192,7 +192,7 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
 
 def _pieced_seconds(body: Graph, node: Node) -> float:
     """Return the seconds in which XLA cuts an array, or joins several, run by run of contiguous elements."""
-    if not isinstance(node.type, TensorType) or not is_written(body, node):
+    if not isinstance(node.type, TensorType) or not _is_written(body, node):
         return 0.0
     dims, runs = node.type.dims, 0
     if node.op == "slice":
@@ -204,7 +204,7 @@ def _pieced_seconds(body: Graph, node: Node) -> float:
     return min(runs * RUN_SECONDS, node.type.size * PIECED_SECONDS) if runs else 0.0
 
 
-def is_written(body: Graph, node: Node) -> bool:
+def _is_written(body: Graph, node: Node) -> bool:
     """Return whether XLA has a kernel that writes a node's value alone."""
     return bool(node.kernel) and any(body[u].kernel != node.kernel for u in body.users[node.id])
 

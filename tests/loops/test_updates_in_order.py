@@ -49,7 +49,7 @@ def largest(x: Any, k: Any, j: Any) -> Any:
 
 
 def outside(x: Any, k: Any, j: Any) -> Any:
-    """What is out of range is dropped."""
+    """Updates at places out of range are dropped."""
     return x.at[j + k].set(k * 1.0, mode="drop").at[j].set(x[k])
 
 

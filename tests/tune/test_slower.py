@@ -67,7 +67,7 @@ def test_what_follows_statistics_of_columns_is_spread_over_the_device() -> None:
 
 
 def hue(x: Any) -> Any:
-    """Of three colours of a point, neighbours in memory, as the results are: joined element by element."""
+    """Return hue, saturation and value. The three results of a point are neighbours in memory, as its colours are."""
     most, least = x.max(-1), x.min(-1)
     red, green, blue = (x[..., k] for k in range(3))
     d = most - least + 1e-6
