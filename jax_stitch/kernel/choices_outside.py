@@ -78,7 +78,7 @@ def _part(part: Part) -> Part:
     if not isinstance(shape, RowShape) or shape.rows_per_block == 1:
         return part
     body = _body(part.body, points_of(shape))
-    return part if body == part.body else replace(part, body=body)
+    return replace(part, body=body)
 
 
 def _body(body: st.Body, points: Points) -> st.Body:
@@ -90,7 +90,7 @@ def _statement(s: st.Statement, points: Points) -> st.Body:
         case st.Rows(body):
             ways = _Ways()
             outside = ways.through(body, points)
-            return (s,) if ways.are_too_many else outside
+            return (s,) if ways.are_too_many or outside == (s,) else outside
         case st.For():
             return (replace(s, body=_body(s.body, with_index(points, s.variable, s.extent))),)
         case st.Scope(body):

@@ -112,13 +112,13 @@ def _chosen(s: st.Choice) -> Iterator[st.Statement]:
         tests = tuple(t for t in case.tests if not _always(t))
         if any(map(_never, tests)):
             continue
-        cases.append(st.Case(tests, _known(case.body)))
+        cases.append(replace(case, tests=tests, body=_known(case.body)))
         if not tests:
             break
     if cases and not cases[0].tests:
         yield from cases[0].body
     elif cases:
-        yield st.Choice(tuple(cases))
+        yield replace(s, cases=tuple(cases))
 
 
 def _always(test: Test) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import astuple
 
 from jax_stitch.indices.expr import Atom, Expr, Var, Within
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Ref
 from jax_stitch.kernel.model import Kernel, Part, TeamShape
+from jax_stitch.util.values import replace
 
 Node = TypeVar("Node", bound=Struct)
 
@@ -62,10 +62,10 @@ def map_bodies(node: Node, rewrite: Callable[[tuple[Any, ...]], tuple[Any, ...]]
         value = getattr(node, name)
         if isinstance(value, tuple) and value and isinstance(value[0], Struct):
             is_body = type(node).__annotations__[name] == "Body"
-            new = rewrite(value) if is_body else tuple(map_bodies(inner, rewrite) for inner in value)
-            if any(a is not b for a, b in zip_longest(new, value)):
-                changed[name] = new
-    return structs.replace(node, **changed) if changed else node
+            changed[name] = rewrite(value) if is_body else tuple(map_bodies(inner, rewrite) for inner in value)
+    of_any_kind: Any = node
+    made: Node = replace(of_any_kind, **changed)
+    return made
 
 
 def map_sweeps(kernel: Kernel, rewrite: Callable[[st.Items | st.Sums], st.Body]) -> Kernel:
@@ -79,9 +79,9 @@ def map_sweeps(kernel: Kernel, rewrite: Callable[[st.Items | st.Sums], st.Body])
 
     def part(old: Part) -> Part:
         is_one = isinstance(old.shape, TeamShape) and old.shape.threads == 1
-        return structs.replace(old, body=body(old.body)) if is_one else old
+        return replace(old, body=body(old.body)) if is_one else old
 
-    return structs.replace(kernel, parts=tuple(map(part, kernel.parts)))
+    return replace(kernel, parts=tuple(map(part, kernel.parts)))
 
 
 def map_indices(node: Any, rewrite: Callable[[Expr], Expr]) -> Any:
@@ -92,9 +92,8 @@ def map_indices(node: Any, rewrite: Callable[[Expr], Expr]) -> Any:
         return tuple(map_indices(inner, rewrite) for inner in node)
     if not isinstance(node, Struct):
         return node
-    values = {name: getattr(node, name) for name in field_names(type(node))}
-    changed = {name: new for name, value in values.items() if (new := map_indices(value, rewrite)) is not value}
-    return structs.replace(node, **changed) if changed else node
+    of_any_kind: Any = node
+    return replace(of_any_kind, **{name: map_indices(getattr(node, name), rewrite) for name in field_names(type(node))})
 
 
 def variables(index: Expr) -> Iterator[str]:

@@ -84,6 +84,8 @@ class Pipeline(Generic[Value, Setting]):
         return value
 
     def _check(self, step: Step) -> None:
+        if step.after == step.before:  # It would be verified, and its analyses made, once more.
+            raise PassError(f"pass {step.name} of {self.name} copied a value that it does not change")
         try:
             self._verify(step.after)
         except Exception as error:
@@ -91,7 +93,7 @@ class Pipeline(Generic[Value, Setting]):
 
 
 class PassError(AssertionError):
-    """A pass made a malformed value: a defect of JAX Stitch."""
+    """A pass made a malformed value, or a copy of one that it does not change: a defect of JAX Stitch."""
 
 
 @contextmanager

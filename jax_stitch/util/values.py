@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
 else:
 
     def replace(value: Any, /, **changes: Any) -> Any:
-        """Return the same with ``changes`` in place of these fields."""
+        """Return a value with ``changes`` in place of these fields; the value itself where these hold the same objects.
+
+        Of a tuple the elements are compared, so that a rewrite of a tree returns the very tree where it changes nothing.
+        """
         if isinstance(value, Struct):
-            return structs.replace(value, **changes)
+            is_same = all(_is_same(getattr(value, name), new) for name, new in changes.items())
+            return value if is_same else structs.replace(value, **changes)
         return dataclasses.replace(value, **changes)
+
+    def _is_same(old: Any, new: Any) -> bool:
+        if type(old) is tuple and type(new) is tuple and len(old) == len(new):
+            return all(map(operator.is_, old, new))
+        return old is new

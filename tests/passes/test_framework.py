@@ -55,5 +55,13 @@ def test_a_malformed_value_names_its_pass(monkeypatch: pytest.MonkeyPatch) -> No
     assert broken.run(3, True) == -4
 
 
+def test_a_pass_returns_the_very_value_that_it_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches passes that copy each kernel: all of them were verified after each pass."""
+    copying = Pipeline("lists", Pass[list[int], None]("copy", lambda value, _: list(value)))
+    monkeypatch.setenv(VERIFY_VARIABLE, "1")
+    with pytest.raises(PassError, match="pass copy of lists copied a value that it does not change"):
+        copying.run([1], None)
+
+
 def test_a_pass_is_found_by_its_name() -> None:
     assert doubling()["add-one"].apply(1, True) == 2
