@@ -73,4 +73,4 @@ def is_blocked(r: Reducer) -> bool:
     """Return whether the order of its elements changes a reduction's rounding, and blocks can start from a neutral
     element.
     """
-    return r.fields == 1 and r.dtypes[0] in FLOATS and r.identity is not None
+    return r.fields == 1 and r.dtypes[0] in FLOATS and r.identity is not None and not r.chooses

@@ -10,10 +10,11 @@ from msgspec import Struct
 from jax_stitch.emit.operations import may_be_small, operation_in, unrounded, values_of
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.kernel.expressions import Combine, Field, Literal, Make, Ref, Value, type_of
+from jax_stitch.kernel.expressions import Combine, Field, Literal, Make, Op, Ref, Value, type_of
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.model import Combiner
 from jax_stitch.kernel.statements import Define
+from jax_stitch.kernel.walk import nodes
 
 
 class Reducer(Struct, frozen=True):
@@ -43,6 +44,12 @@ class Reducer(Struct, frozen=True):
     def dtype(self) -> str:
         """Return the type of its values where they are read."""
         return computed(self.dtypes[0]) if self.fields == 1 else self.name
+
+    @property
+    def chooses(self) -> bool:
+        """Return whether a combination is one of the two values, so that the order of elements changes no rounding."""
+        made = [node for line in self.combiner.body for node in nodes(line.value)]
+        return all(node.opcode in ("maximum", "minimum") for node in made if isinstance(node, Op))
 
     def cell(self, name: str) -> Ref:
         """Return a cell of its values."""

@@ -25,10 +25,13 @@ MOST_SUMS = 2048
 _MOVES = frozenset({"broadcast", "dynamic-slice", "reshape", "reverse", "slice", "transpose"})
 """What may stand between memory and a product: all of an operand is read alike."""
 
-_MULTIPLY_CLOCKS, _LOAD_CLOCKS, _FAR_CLOCKS, _WAIT_CLOCKS = 0.36, 0.72, 5.0, 4.0
-"""Of a vector: for each row of a block, and once for all, from the second cache or from further away; and what a step
-of a block takes at least, since each sum waits for its last one. Measured.
+_MULTIPLY_CLOCKS, _WAIT_CLOCKS = 0.36, 4.0
+"""Clocks of a vector for each row of a block; and of a step of a block at least, since each sum waits for its last one.
+Measured.
 """
+
+_NEAR_CLOCKS, _LOAD_CLOCKS, _FAR_CLOCKS = 0.2, 0.72, 5.0
+"""Clocks to load a vector from the first cache, the second, and further away. Measured on 60 to 128 rows."""
 
 MOST_VECTORS = 16
 """Of a row in a block; as in ``runtime/product.h``."""
@@ -82,7 +85,7 @@ def block_clocks(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> 
     """Return clocks of a step of the products for all lanes of a block's rows."""
     sharing, clocks = sweep.sharing, 0.0
     wide = [a if a.strides[sharing.lane] == 1 else b for a, b in _pairs(accesses)]
-    load = _FAR_CLOCKS if sum(a.bytes for a in wide) > device.shared_per_block_optin else _LOAD_CLOCKS
+    load = _load_clocks(sum(a.bytes for a in wide), device)
     chunks, rest = divmod(sweep.lanes, sharing.chunk)
     blocks = [*_blocks_of(sharing.chunk, sharing.tile, device) * chunks, *_blocks_of(rest, sharing.tile, device)]
     for a in wide:
@@ -90,6 +93,13 @@ def block_clocks(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> 
         one = _MULTIPLY_CLOCKS * sharing.tile + load * loads
         clocks += sum(max(_WAIT_CLOCKS, vectors * one) for vectors in blocks)
     return clocks
+
+
+def _load_clocks(read: int, device: Device) -> float:
+    """Return the clocks to load a vector, of so many bytes that are read again in each step of a loop."""
+    if read <= device.shared_per_block:
+        return _NEAR_CLOCKS
+    return _LOAD_CLOCKS if read <= device.shared_per_block_optin else _FAR_CLOCKS
 
 
 def _blocks_of(places: int, rows: int, device: Device) -> list[int]:

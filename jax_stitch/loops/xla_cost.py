@@ -47,17 +47,23 @@ IN_ONE_KERNEL_SECONDS = {
     "moved": 2e-11,
     "copied": 1e-10,
     "transposed": 3e-10,
-    "multiplied": 5e-11,
+    "product": 1.5e-8,
+    "multiplied": 4e-11,
+    "multiplied_unevenly": 8e-11,
+    "multiplied_in_fusion": 2e-10,
+    "singly": 1e-9,
     "rolled": 5e-8,
     "rolled_element": 2.5e-10,
     "rolled_singly": 3.2e-9,
 }
 """Seconds in a loop that XLA:CPU compiles as one kernel: of an iteration ("step"); of a fusion of single elements or of
 more ("single", "kernel"); of a function, and the latency of a division of one element; of each element of a simple or
-heavy operation; of each element that a fusion reads or writes ("moved"), that is copied or transposed, and that a
-product multiplies; of each trip of a short loop inside, for each of its results and for each of their elements, beside
-its operations: XLA copies them, and each result's kernel repeats what the others compute. Measured on Threefry's
-rounds; those of arrays with a short last dimension are computed "singly", without vectors.
+heavy operation; of each element that a fusion reads or writes ("moved"), and that is copied or transposed; of a
+product, and of each of its multiplications: where all dimensions of its matrix are multiples of a vector, where not,
+and inside a fusion; of each element of a fusion that LLVM makes no vectors of ("singly"); of each trip of a short loop
+inside, for each of its results and for each of their elements, beside its operations: XLA copies them, and each
+result's kernel repeats what the others compute. Measured on Threefry's rounds; those of arrays with a short last
+dimension are computed "singly", without vectors.
 """
 
 SHORT_ROWS = range(3, 13)
@@ -138,8 +144,7 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
         matrix = sizes.index(max(sizes))
         side = ("lhs_contracting_dims", "rhs_contracting_dims")[matrix]
         by_columns = tuple(dot.attributes.get(side, ())) == (0,)
-        fused = sum(n.kernel == dot.kernel for n in body.nodes) > 1
-        way = "fused" if fused else ("columns" if by_columns else "rows")
+        way = "fused" if _is_fused(body, dot) else ("columns" if by_columns else "rows")
         return device.multiprocessors * device.fp32_lanes / VECTOR_PRODUCT_CLOCK[way]
     slowness = 1 / device.target.product_share
     # A CPU core starts two vector multiplications per clock.
@@ -148,6 +153,25 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
     products = dot.tensor.size * prod(steps_of(body, dot))
     slowness = slowness / 2 + PACK_CLOCKS * body[dot.operands[0]].tensor.size * device.fp32_lanes / products
     return slowness * (device.multiprocessors if products <= SHARED_PRODUCT else 1)
+
+
+def _is_fused(body: Graph, node: Node) -> bool:
+    """Return whether XLA's kernel of a node has others in it."""
+    return sum(n.kernel == node.kernel for n in body.nodes) > 1
+
+
+def _multiplied(body: Graph, dot: Node, device: Device) -> str:
+    """Return how a product in a loop of one kernel multiplies, as ``IN_ONE_KERNEL_SECONDS`` names it."""
+    if _is_fused(body, dot):
+        return "multiplied_in_fusion"
+    matrix = max((body[o].tensor for o in dot.operands), key=lambda t: t.size)
+    return "multiplied_unevenly" if any(d % device.warp_size for d in matrix.dims) else "multiplied"
+
+
+def _joins(body: Graph, node: Node) -> bool:
+    """Return whether a slice at places that are data is of arrays joined in the same fusion: a roll by data."""
+    joined = body[node.operands[0]]
+    return joined.op == "concatenate" and bool(node.kernel) and joined.kernel == node.kernel
 
 
 def in_one_kernel_seconds(body: Graph, device: Device) -> float:
@@ -169,7 +193,11 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
             is_short = n.tensor.dims[-1] in SHORT_ROWS
             counts["rolled_singly" if is_short else "rolled_element"] += trips * n.tensor.size
         if n.op == "dot":
-            counts["multiplied"] += n.tensor.size * prod(steps_of(body, n)) * (2 if n.tensor.dtype == "f64" else 1)
+            counts["product"] += 1
+            lanes = 2 if n.tensor.dtype == "f64" else 1
+            counts[_multiplied(body, n, device)] += lanes * n.tensor.size * prod(steps_of(body, n))
+        elif n.op == "dynamic-slice" and _joins(body, n):
+            counts["singly"] += n.tensor.size
         elif n.op == "transpose" and _is_written(body, n):
             counts["transposed"] += n.tensor.size
         elif n.op in ELEMENTWISE and isinstance(n.type, TensorType):
@@ -182,7 +210,7 @@ def in_one_kernel_seconds(body: Graph, device: Device) -> float:
                 counts["division"] += is_division(body, n)
     factors = {o for n in body.nodes if n.op == "dot" for o in n.operands}
     if sum(node_bytes(body[o]) for o in factors) > device.shared_per_block_optin:
-        counts["multiplied"] *= FAR
+        counts |= {kind: FAR * counts[kind] for kind in counts if kind.startswith("multiplied")}
     called = called_in(body.nodes)
     inner = sum(times * (in_one_kernel_seconds(b, device) + _copied_seconds(n)) for n, b, times in called)
     return (

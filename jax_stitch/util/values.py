@@ -17,7 +17,7 @@ else:
     def replace(value: Any, /, **changes: Any) -> Any:
         """Return a value with ``changes`` in place of these fields; the value itself where these hold the same objects.
 
-        Of a tuple the elements are compared, so that a rewrite of a tree returns the very tree where it changes nothing.
+        Of a tuple the elements are compared, so that a rewrite of a tree returns the very tree if it changes nothing.
         """
         if isinstance(value, Struct):
             is_same = all(_is_same(getattr(value, name), new) for name, new in changes.items())

@@ -69,3 +69,50 @@ def test_what_teams_do_not_run_stays_in_threads() -> None:
     function, args = cart_pole(2048, 100)
     plan = stitch_jit(function).plan(*args)
     assert any("// a loop of 100 steps" in k.source for k in plan.kernels)
+
+
+def fista(a: Any, b: Any, x: Any) -> Any:
+    def step(carried: Any, _: Any) -> Any:
+        x, y = carried
+        z = y - 0.003 * (a.T @ (a @ y - b))
+        new = jnp.sign(z) * jnp.maximum(jnp.abs(z) - 0.01, 0)
+        return (new, new + 0.7 * (new - x)), None
+
+    return jax.lax.scan(step, (x, x), None, length=100)[0][0]
+
+
+def spikes(w: Any, inputs: Any, x: Any) -> Any:
+    def step(carried: Any, now: Any) -> Any:
+        v, z = carried
+        v = v * 0.9 * (1 - z) + now + z @ w
+        z = (v > 1).astype(v.dtype)
+        return (v, z), z
+
+    return jax.lax.scan(step, (x, x), inputs)[1]
+
+
+def knapsack(weights: Any, values: Any, x: Any) -> Any:
+    def step(best: Any, item: Any) -> Any:
+        weight, value = item
+        taken = jnp.where(jnp.arange(best.size) >= weight, jnp.roll(best, weight) + value, -1)
+        return jnp.maximum(best, taken), None
+
+    return jax.lax.scan(step, x, (weights, values))[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (fista, [("f4", 100, 60), ("f4", 100), ("f4", 60)]),
+        (spikes, [("f4", 100, 100), ("f4", 200, 100), ("f4", 100)]),
+        (knapsack, [("i4", 60), ("f4", 60), ("f4", 500)]),
+    ],
+    ids=["fista", "spikes", "knapsack"],
+)
+def test_small_products_and_rolls_go_in_teams(function: Callable[..., Any], shapes: list[Any]) -> None:
+    """XLA took 2 to 5 times as long for each of them, and was left with it."""
+    device = devices.get("zen4")
+    types = [jax.ShapeDtypeStruct(dims, np.dtype(dtype)) for dtype, *dims in shapes]
+    plan = stitch_capture(capture(function, types, device), device).plan
+    loops = [n for n in plan.graph.nodes if n.op == "while"]
+    assert loops and {n.id for n in loops} <= {i for kernel in plan.kernels for p in kernel for i in p.nodes}
