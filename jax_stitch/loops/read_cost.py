@@ -21,7 +21,7 @@ def _tiles(access: StepRead, sweep: Sweep) -> int:
 def vector_loads(access: StepRead, sweep: Sweep) -> float:
     """Return the clocks of a CPU for the vectors that a step of a reduction reads."""
     along = access.strides[-1] if sweep.sharing.split > 1 or not sweep.sizes else access.strides[sweep.sharing.lane]
-    lanes = FULL if sweep.sharing.split > 1 else min(FULL, sweep.lanes)
+    lanes = sweep.sharing.split if sweep.sharing.split > 1 else min(FULL, sweep.lanes)
     one = 1.25 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, sweep)
 

@@ -286,7 +286,7 @@ def _cpu(device: Device, work: Work) -> tuple[int, int]:
     """
     places, period, again, sums = work.places, work.period, work.again, work.sums
     if work.order is Order.LANES:
-        if places <= SHORT_ROW and not work.with_partials:
+        if places <= SHORT_ROW and not work.with_partials and not work.scans:
             return min(period, 16), _power_of_two_at_least(places, 1, device.warp_size)
         return 1, _power_of_two_at_least(places, 1, 64)
     least = LEAST_ROWS if work.rows * places >= MUCH else 2 * LEAST_ROWS
