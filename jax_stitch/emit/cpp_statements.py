@@ -57,9 +57,9 @@ class Statements:
                 return [text]
             case st.Assign(target, value, who):
                 return [f"{WHO[who]}{self.values.written(target, value)}"]
-            case st.Rows(body):
+            case st.Rows(body, low, high):
                 inner = cpp_passes.of_own_rows(self, body, self.lines(body))
-                return block("ST_EACH_ROW_ALONE", inner)
+                return block("ST_EACH_ROW_ALONE" if high is None else f"ST_EACH_ROW_FROM({low}, {high})", inner)
             case st.Pass():
                 return cpp_passes.pass_lines(self, s)
             case st.ScanPass():

@@ -24,6 +24,7 @@ from jax_stitch.kernel.index_sets import split_index_sets
 from jax_stitch.kernel.outlined import outlined
 from jax_stitch.kernel.product_blocks import product_blocks
 from jax_stitch.kernel.reads_outside import reads_outside
+from jax_stitch.kernel.row_ranges import split_rows
 from jax_stitch.kernel.square_loads import square_loads
 from jax_stitch.kernel.verify import verify
 from jax_stitch.passes import Pass, Pipeline
@@ -111,6 +112,7 @@ KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     "kernel",
     Pass("split-index-sets", lambda made, _: split_index_sets(made), _rows_are_loops),
     Pass("unswitch-rows", lambda made, _: choices_outside(made), _rows_are_loops),
+    Pass("split-rows", lambda made, _: split_rows(made), _rows_are_loops),
     Pass("hoist-reads", lambda made, _: reads_outside(made), _rows_are_loops),
     Pass("outline-sweeps", lambda made, _: outlined(made)),
     Pass("block-products", lambda made, _: product_blocks(made)),

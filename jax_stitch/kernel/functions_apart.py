@@ -50,7 +50,7 @@ def _statement(s: st.Statement, shared: list[st.Statement]) -> Iterator[st.State
                 return
             shared += (st.Allocate.of_row(name, dtype) for name, dtype in crossing.items())
             for piece in pieces:
-                yield st.Rows(tuple(_kept(x, crossing) for x in piece if not _is_declared(x, crossing)))
+                yield replace(s, body=tuple(_kept(x, crossing) for x in piece if not _is_declared(x, crossing)))
         case st.For():
             yield map_bodies(s, lambda body: _body(body, shared))
         case _:

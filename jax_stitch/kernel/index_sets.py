@@ -6,8 +6,9 @@ vectors; what is left between the edges is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise, product
+from types import MappingProxyType
 from typing import Any
 
 from jax_stitch.indices.expr import Expr, const, substituted, var
@@ -35,9 +36,9 @@ def _pieces(s: st.Items) -> tuple[st.Items, ...]:
     tests = [n for n in inside if isinstance(n, Test)]
     if not tests or any(isinstance(n, Counter) and n.variable in (s.run.variable, s.lane.variable) for n in inside):
         return (s,)
-    runs, lanes = (list(pairwise(_cuts(axis, tests))) for axis in (s.run, s.lane))
+    runs, lanes = (list(pairwise(cuts(axis.variable, axis.extent, tests))) for axis in (s.run, s.lane))
     if len(runs) * len(lanes) == 1:
-        return (replace(s, body=_known(s.body)),)
+        return (replace(s, body=known(s.body)),)
     every, frame = product(runs, lanes), _frame(s, max(runs, key=_length), max(lanes, key=_length))
     pieces = _few(s, every) or _few(s, frame)
     if pieces is None:
@@ -72,20 +73,20 @@ def _frame(s: st.Items, run: Range, lane: Range) -> Iterator[tuple[Range, Range]
     yield from (of for of in around if all(map(_length, of)))
 
 
-def _cuts(axis: st.Axis, tests: list[Test]) -> list[int]:
-    """Return where the answers to tests of one axis alone change, with both ends."""
-    cuts = {0, axis.extent}
+def cuts(variable: str, extent: int, tests: list[Test]) -> list[int]:
+    """Return where the answers to tests of one variable alone change, with both ends."""
+    found = {0, extent}
     for test in tests:
         variables = list(test.value.variables())
-        if len(variables) != 1 or variables[0].name != axis.variable or test.step != 1:
+        if len(variables) != 1 or variables[0].name != variable or test.step != 1:
             continue
         stride = test.value.stride_of(variables[0])
         if stride in (1, -1):
             at = test.value.offset * -stride  # Where the value is zero.
             for bound, after in ((test.low, stride < 0), (test.high, stride > 0)):
                 if bound is not None:
-                    cuts.add(at + bound * stride + after)
-    return sorted(c for c in cuts if 0 <= c <= axis.extent)
+                    found.add(at + bound * stride + after)
+    return sorted(c for c in found if 0 <= c <= extent)
 
 
 def _piece(s: st.Items, run: Range, lane: Range) -> st.Items:
@@ -98,21 +99,29 @@ def _piece(s: st.Items, run: Range, lane: Range) -> st.Items:
         return substituted(index, moved)
 
     of_run, of_lane = replace(s.run, extent=run[1] - run[0]), replace(s.lane, extent=lane[1] - lane[0])
-    return replace(s, run=of_run, lane=of_lane, body=_known(map_indices(s.body, shifted)))
+    return replace(s, run=of_run, lane=of_lane, body=known(map_indices(s.body, shifted)))
 
 
-def _known(body: Any) -> st.Body:
-    """Return statements without the tests whose answers are known, and the cases that are never taken."""
-    return tuple(new for s in body for new in (_chosen(s) if isinstance(s, st.Choice) else (map_bodies(s, _known),)))
+def known(body: Any, narrowed: Mapping[str, Expr] = MappingProxyType({})) -> st.Body:
+    """Return statements without the tests whose answers are known, and the cases that are never taken. ``narrowed``:
+    variables, by their names, that are known to be in narrower ranges.
+    """
+
+    def inside(body: Any) -> st.Body:
+        return known(body, narrowed)
+
+    made = (_chosen(s, narrowed) if isinstance(s, st.Choice) else (map_bodies(s, inside),) for s in body)
+    return tuple(new for several in made for new in several)
 
 
-def _chosen(s: st.Choice) -> Iterator[st.Statement]:
+def _chosen(s: st.Choice, narrowed: Mapping[str, Expr]) -> Iterator[st.Statement]:
     cases: list[st.Case] = []
     for case in s.cases:
-        tests = tuple(t for t in case.tests if not _always(t))
-        if any(map(_never, tests)):
+        answers = [_answer(t, narrowed) for t in case.tests]
+        tests = tuple(t for t, answer in zip(case.tests, answers, strict=True) if answer is None)
+        if False in answers:
             continue
-        cases.append(replace(case, tests=tests, body=_known(case.body)))
+        cases.append(replace(case, tests=tests, body=known(case.body, narrowed)))
         if not tests:
             break
     if cases and not cases[0].tests:
@@ -121,13 +130,10 @@ def _chosen(s: st.Choice) -> Iterator[st.Statement]:
         yield replace(s, cases=tuple(cases))
 
 
-def _always(test: Test) -> bool:
-    low, high = test.value.low, test.value.high
-    inside = (test.low is None or test.low <= low) and (test.high is None or high <= test.high)
-    return inside and (test.step == 1 or test.value % test.step == const(0))
-
-
-def _never(test: Test) -> bool:
-    return (test.low is not None and test.value.high < test.low) or (
-        test.high is not None and test.value.low > test.high
-    )
+def _answer(test: Test, narrowed: Mapping[str, Expr]) -> bool | None:
+    """Return whether a test holds; None where that is not known."""
+    value = substituted(test.value, narrowed) if narrowed else test.value
+    if (test.low is not None and value.high < test.low) or (test.high is not None and value.low > test.high):
+        return False
+    inside = (test.low is None or test.low <= value.low) and (test.high is None or value.high <= test.high)
+    return True if inside and (test.step == 1 or value % test.step == const(0)) else None

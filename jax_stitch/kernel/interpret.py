@@ -154,7 +154,9 @@ class Machine(Threads):
     # -- rows and places
 
     def _do_rows(self, s: st.Rows) -> None:
-        with self.only(self._active & self._going):
+        row = self.indices[ROW]
+        told = True if s.high is None else (row >= s.low) & (row < s.high)
+        with self.only(self._active & self._going & told):
             self.body(s.body)
 
     def _do_pass(self, s: st.Pass) -> None:

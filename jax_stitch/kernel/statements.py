@@ -142,9 +142,11 @@ class Barrier(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True):
-    """Once for each row of the block."""
+    """Once for each row of the block: of those from ``low`` on, and below ``high`` if it is given, of the period."""
 
     body: Body
+    low: int = 0
+    high: int | None = None
 
 
 class Stretch(Struct, frozen=True):

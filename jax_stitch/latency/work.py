@@ -180,7 +180,9 @@ class _Counter:
                 outer, self._points = self._points, with_index(self._points, s.variable, s.extent)
                 self._statements(s.body, inside)
                 self._points = outer
-            case st.Rows(body):
+            case st.Rows(body, low, high):
+                share = 1.0 if high is None else (high - low) / self._shape.period
+                at = replace(at, repeated=at.repeated * share)
                 self._values.work[TURN] += self._groups * self._each * at.repeated * (self._vectors or not at.in_loop)
                 self._statements(body, self._of_rows(at))
             case st.Pass():

@@ -69,6 +69,7 @@
 #define ST_EACH_ROW_INSIDE ST_EACH_ROW
 #define ST_ONE_ROW if (r_ == 0)
 #define ST_EACH_ROW_ALONE ST_EACH_ROW
+#define ST_EACH_ROW_FROM(LOW, HIGH) ST_EACH_ROW if (row >= (LOW) && row < (HIGH))
 // Where in shared memory a thread has what it alone reads; a block of a cluster has room for its own lanes' places.
 #define ST_AT_PLACE_(j, n) \
   ST_WITH_(index p_ = CL_ > 1 ? j / TL_ * TB_ + index(threadIdx.x) : LANES_ ? r_ * index(n) + j : j * TR_ + r_)
@@ -177,6 +178,9 @@ namespace st { struct apart { template <class Body> __attribute__((noinline)) vo
 #define ST_EACH_ROW_INSIDE                            \
   ST_SIMD for (int r_ = 0; r_ < active_; ++r_)        \
     ST_WITH_(index row = row0_ + r_, p_ = place_ * TR_ + r_) ST_WITH_(int t_ = lane_ * TR_ + r_)
+#define ST_EACH_ROW_FROM(LOW, HIGH)                                                                                    \
+  ST_SIMD for (int r_ = st::row_at(row0_, LOW, active_); r_ < st::row_at(row0_, HIGH, active_); ++r_)                  \
+    ST_WITH_(index row = row0_ + r_) ST_WITH_(int t_ = LANES_ ? r_ * TL_ : r_)
 #define ST_EACH_ROW_ALONE                             \
   ST_SIMD for (int r_ = 0; r_ < active_; ++r_)        \
     ST_WITH_(index row = row0_ + r_) ST_WITH_(int t_ = LANES_ ? r_ * TL_ : r_)
@@ -309,6 +313,11 @@ static inline char* shared_memory(size_t bytes) {
     owner.data = static_cast<char*>(aligned_alloc(64, owner.size));
   }
   return owner.data;
+}
+
+// Which of a block's `active` rows is at `row`; the first or the one after the last where that is another block's.
+template <class I> ST_FN int row_at(I first, same<I> row, int active) {
+  return row < first ? 0 : row - first > active ? active : int(row - first);
 }
 
 // The values of the TL lanes of each row combined as a balanced tree; `values` is used up.

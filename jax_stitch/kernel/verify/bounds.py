@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jax_stitch.indices.variables import BLOCK
+from jax_stitch.indices.variables import BLOCK, ROW
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context, bound_by
@@ -55,6 +55,8 @@ class BoundCheck:
         outer = self._places, self._place
         if isinstance(s, st.Pass | st.ScanPass):
             self._places, self._place = s.size, s.place
+        if isinstance(s, st.Rows) and s.high is not None:
+            ranges = {ROW: (s.low, s.high - 1)}
         if isinstance(s, st.Stretch) and self._place is not None:
             ranges = {self._place.variable: (s.low, s.high - 1)}
         with self._intervals.within(ranges):

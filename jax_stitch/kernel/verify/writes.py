@@ -92,8 +92,16 @@ class WriteCheck:
             case _:
                 inner = inner_ranges(s, ranges)
                 at_places = isinstance(s, st.Pass | st.ScanPass | st.Items | st.Sums) or shared
+                own = self._rows_of(s, ranges) or places
                 for child in inside(s):
-                    self._statement(child, inner, _places_of(s, child) or places, at_places)
+                    self._statement(child, inner, _places_of(s, child) or own, at_places)
+
+    def _rows_of(self, s: Any, ranges: Mapping[str, int]) -> _Places | None:
+        """Return the rows of one of several loops over rows. (Of a choice it is not known what is written anyway.)"""
+        if not isinstance(s, st.Rows) or s.high is None or _CHOICE in ranges:
+            return None
+        assert isinstance(self._part.shape, RowShape)
+        return _Places(s.low, s.high, self._part.shape.period)
 
     def _many_threads(self, ranges: Mapping[str, int]) -> bool:
         """Return whether several threads come to a statement with the same row and place."""
