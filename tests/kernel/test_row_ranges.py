@@ -116,3 +116,19 @@ def test_of_what_is_long_the_loops_stay_whole(monkeypatch: pytest.MonkeyPatch) -
 def test_a_gpu_has_its_text_as_it_was() -> None:
     scheduled = _scheduled("edges", (12, 100), "h200")
     assert for_target(scheduled, kernel_of(scheduled)) == kernel_of(scheduled)
+
+
+def test_results_in_place() -> None:
+    """Of two loops over rows the second seemed to read what the first had written, and a donated argument could not be
+    written over. Catches loops that are taken to go through the same rows."""
+
+    def added(x: Any, y: Any) -> Any:
+        return x * 2 + jnp.roll(y, 3, 1)
+
+    x, y = (np.random.default_rng(k).standard_normal((50, 64)).astype(np.float32) for k in range(2))
+    with forced.everything_pays(0):
+        f = stitch_jit(added, mode="now", donate_argnums=0)
+        (kernel,) = f.plan(x, y).kernels
+        got = f(jnp.asarray(x), y)
+    assert "ST_EACH_ROW_FROM(3, 64)" in kernel.source
+    np.testing.assert_array_equal(got, x * 2 + np.roll(y, 3, 1))

@@ -115,6 +115,10 @@ def _written(kernel: Kernel, call: Call) -> list[str]:
     return [name for p, name in zip(parameters, call.arguments, strict=True) if p.written]
 
 
+_OF_ROWS = 0
+"""The number of all loops over rows, among those of passes."""
+
+
 class _Access(Struct, frozen=True):
     at: Expr
     when: int
@@ -122,7 +126,7 @@ class _Access(Struct, frozen=True):
     thread: Thread
     ranges: Mapping[str, int]
     stretch: tuple[int, int, int] | None
-    """Of a pass with several stretches: which pass, and the places."""
+    """Of a pass with several stretches: which pass, and the places. Of one of several loops over rows: the rows."""
 
 
 def _clash(read: _Access, write: _Access, accesses: _Accesses) -> str | None:
@@ -133,7 +137,11 @@ def _clash(read: _Access, write: _Access, accesses: _Accesses) -> str | None:
     if not variables <= accesses.positions or any(read.ranges[v] > write.ranges[v] for v in variables):
         return "an element is read that is written at another place"
     if read.stretch is not None and write.stretch is not None and read.stretch != write.stretch:
-        return None if read.stretch[0] == write.stretch[0] else "its places are shared out in other stretches"
+        (of, low, high), (of_other, low_of_other, high_of_other) = read.stretch, write.stretch
+        if of == of_other and (high <= low_of_other or high_of_other <= low):
+            return None
+        if of != of_other and _OF_ROWS not in (of, of_other):
+            return "its places are shared out in other stretches"
     if read.when > write.when:
         return "an element is read after it is written"
     met = any(read.when < barrier < write.when for barrier in accesses.barriers)
@@ -206,8 +214,8 @@ class _Accesses:
         """Return the thread, and the stretch of the pass, that a node inside a statement is done by."""
         row: Thread = (ROW,) if self._one_lane else None
         match s:
-            case st.Rows():
-                return row, None
+            case st.Rows(_, low, high):
+                return row, None if high is None else (_OF_ROWS, low, high)
             case st.Pass(first_row_only=True):
                 return None, None
             case st.Pass():
