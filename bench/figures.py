@@ -179,7 +179,7 @@ _SMALL: Mapping[str, tuple[str, str, str]] = {
         "small --algebra --no-old",
     ),
     "steps": (
-        "programs of loops that sort, add up along arrays, draw random numbers and exchange elements,",
+        "programs of loops that sort, add up, draw random numbers, exchange elements or multiply with vectors,",
         "",
         "small --steps --no-old",
     ),

@@ -1,4 +1,4 @@
-"""Loops whose steps sort, add up along arrays, draw random numbers, or write at places that are data."""
+"""Loops whose steps sort, add up along arrays, draw random numbers, multiply with vectors, or use places from data."""
 
 from __future__ import annotations
 
@@ -114,6 +114,51 @@ def langevin(size: int = 400, steps: int = 100) -> Made:
     return run, (normal(0, size), np.array([0, 3], np.uint32))
 
 
+def fista(rows: int = 100, columns: int = 60, steps: int = 100) -> Made:
+    """Return sparse least squares by accelerated steps: each multiplies with a matrix and with its transpose."""
+
+    def run(a: Any, b: Any) -> Any:
+        def step(carry: Any, _: None) -> Any:
+            x, y = carry
+            z = y - 0.003 * (a.T @ (a @ y - b))
+            new = jnp.sign(z) * jnp.maximum(jnp.abs(z) - 0.01, 0)
+            return (new, new + 0.7 * (new - x)), None
+
+        start = jnp.zeros(columns, a.dtype)
+        return lax.scan(step, (start, start), None, length=steps)[0][0]
+
+    return run, (normal(0, rows, columns), normal(1, rows))
+
+
+def spikes(neurons: int = 100, steps: int = 200) -> Made:
+    """Return the potentials of leaky neurons that fire at each other."""
+
+    def run(weights: Any, inputs: Any) -> Any:
+        def step(carry: Any, now: Any) -> Any:
+            v, fired = carry
+            v = v * 0.9 * (1 - fired) + now + fired @ weights
+            return (v, (v > 1).astype(v.dtype)), v
+
+        start = jnp.zeros(neurons, weights.dtype)
+        return lax.scan(step, (start, start), inputs)[1]
+
+    return run, (normal(0, neurons, neurons) * 0.1, np.abs(normal(1, steps, neurons)))
+
+
+def knapsack(items: int = 60, room: int = 500) -> Made:
+    """Return the best value of each weight: an array that is shifted by data in each step."""
+
+    def run(weights: Any, values: Any) -> Any:
+        def step(best: Any, item: Any) -> Any:
+            weight, value = item
+            taken = jnp.where(jnp.arange(room) >= weight, jnp.roll(best, weight) + value, -1)
+            return jnp.maximum(best, taken), None
+
+        return lax.scan(step, jnp.zeros(room, values.dtype), (weights, values))[0]
+
+    return run, (_places(0, 50, items), np.abs(normal(1, items)))
+
+
 PROGRAMS = (
     Program("exchanges", "shuffles", exchanges),
     Program("exchanged_rows", "shuffles", lambda: exchanges(200, 16)),
@@ -128,4 +173,7 @@ PROGRAMS = (
     Program("flock", "agents", flock),
     Program("walks", "Monte Carlo", walks),
     Program("langevin", "Monte Carlo", langevin),
+    Program("fista", "sparse regression", fista),
+    Program("spikes", "neurons", spikes),
+    Program("knapsack", "dynamic programming", knapsack),
 )
