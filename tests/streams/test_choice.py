@@ -29,9 +29,12 @@ def test_scores_that_leave_the_cache_are_never_written(device: str) -> None:
     assert made.bytes < made.xla_bytes / 1.4
 
 
-def test_one_small_row_is_left() -> None:
-    """One core would do all the work, and calls around it take as long: measured 0.7 of ``jax.jit``."""
-    assert not loops(plan(1, 64, 1, 64))
+def test_of_one_head_a_few_queries_are_left() -> None:
+    """One core does all the work, and scores of 32 queries are small: kernels of their own were measured 2.5 times as
+    fast as ``jax.jit``. The loop over 64 queries takes 0.67 of its time on one core, 0.44 on two (EPYC, jax 0.12.0.1).
+    """
+    assert not loops(plan(1, 32, 1, 64))
+    assert loops(plan(1, 64, 1, 64)) == 1
 
 
 def test_gpus_have_no_loops_over_tiles_yet() -> None:
