@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from jax_stitch.analysis.binding import inner, inner_sizes
 from jax_stitch.analysis.contraction import contraction, step_of
@@ -55,24 +55,15 @@ class _Planner:
 
     def groups(self) -> tuple[BarrierGroup, ...]:
         loop, body = self._loop, self._loop.body
-        made_by_inner = loop.made_by_inner
         read = {i: self._readers(i) for i in loop.placed}
         ordered = list(in_turn(body, {*loop.intermediates, *loop.placed}, read))
         first = set() if loop.guard is None else needed(body, [loop.guard])
-        for i in sorted(ordered, key=lambda i: i not in first):
-            if i not in first and loop.guard is not None:
-                self._first = self._group[loop.guard]
-            made = contraction(body, i)
-            if i in loop.placed:
-                self._place(i, read[i])
-            elif i in made_by_inner:
-                self._inner(i, made_by_inner[i])
-            elif body[i].op == "scatter":
-                self._scatter(i)
-            elif made is None:
-                self._add(Write(i, loop.intermediates[i], Target.INTERMEDIATE, i))
-            else:
-                self._reduce(i, made.id)
+        for i in (i for i in ordered if i in first):
+            self._make(i, read)
+        if loop.guard is not None:
+            self._first = self._group[loop.guard]
+        for i in (i for i in ordered if i not in first):
+            self._make(i, read)
         for k, s in enumerate(loop.stacked):
             self._add(Write(s.update, s.binding, Target.STACKED, k))
         for k, c in enumerate(loop.carried):
@@ -86,6 +77,20 @@ class _Planner:
             waits = max((wait for wait, _ in parts), default=0)
             groups += ([sweep for wait, sweep in parts if wait == turn] for turn in range(waits + 1))
         return self._drop_unread([group for group in groups if group])
+
+    def _make(self, i: int, read: Mapping[int, Sequence[int]]) -> None:
+        """Plan one of the values that an iteration makes before it ends."""
+        loop, made = self._loop, contraction(self._loop.body, i)
+        if i in loop.placed:
+            self._place(i, read[i])
+        elif i in loop.made_by_inner:
+            self._inner(i, loop.made_by_inner[i])
+        elif loop.body[i].op == "scatter":
+            self._scatter(i)
+        elif made is None:
+            self._add(Write(i, loop.intermediates[i], Target.INTERMEDIATE, i))
+        else:
+            self._reduce(i, made.id)
 
     def _distributed(self, sweep: Sweep) -> list[tuple[int, Sweep]]:
         """Return a sweep of many results as several (loop distribution), each with how many of them it waits for."""

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
+from jax_stitch.ir.sweeps import Target, guarded_from
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops import team_choice
 from jax_stitch.loops.loop_passes import NORMALISING, Loop, whiles
+from jax_stitch.loops.sweep_planner import barrier_groups
 from jax_stitch.loops.team import team_loop
 from tests.fusion import forced
 
@@ -51,6 +53,16 @@ def differently(lengths: Any, xs: Any, w: Any) -> Any:
     return jax.lax.scan(step, (start, start), (jnp.arange(STEPS), xs))[0]
 
 
+def alone(lengths: Any, xs: Any, w: Any) -> Any:
+    """The truth is all that a step makes before its end."""
+
+    def step(c: Any, given: Any) -> Any:
+        t, x = given
+        return jnp.where((t < lengths)[:, None], c * 0.5 + x, c), None
+
+    return jax.lax.scan(step, jnp.zeros((ROWS, SIZE)), (jnp.arange(STEPS), xs))[:1]
+
+
 def arguments() -> tuple[Any, ...]:
     rng = np.random.default_rng(0)
     lengths = np.array([3, 12, 0, 7], np.int32)
@@ -71,7 +83,16 @@ def test_a_truth_of_all_rows_of_a_team_guards_it(function: Any, most: int, is_gu
     assert (loop_of(function, most).guard is not None) == is_guarded
 
 
-@pytest.mark.parametrize("function", [padded, differently])
+@pytest.mark.parametrize("function", [padded, alone])
+def test_what_a_truth_guards_comes_after_it(function: Any) -> None:
+    """The next value was computed beside the truth where nothing else was made: the verifier refused the kernel."""
+    loop = loop_of(function, 1)
+    groups = barrier_groups(loop)
+    before = [w.target for group in groups[: guarded_from(loop, groups)] for sweep in group for w in sweep.writes]
+    assert set(before) == {Target.INTERMEDIATE}
+
+
+@pytest.mark.parametrize("function", [padded, differently, alone])
 def test_values_stay(function: Any) -> None:
     """Catches rows that stop too early, and copies that are exchanged although nothing was written."""
     with mock.patch.object(team_choice, "is_worth", return_value=True), mock.patch.object(team_choice, "FEW_ROWS", 1):
