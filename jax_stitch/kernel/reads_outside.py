@@ -1,4 +1,4 @@
-"""Code motion: what the cases of a choice read of a row's own values is read before the choice.
+"""Hoisting: reads of a row's values in the cases of a choice move before the choice.
 
 A host's compiler makes vectors of a loop with choices where it may execute all cases. It may not where one case alone
 reads a cell: the last of the differences along a row, say, whose end is a value of the row.

@@ -37,7 +37,7 @@ def _part(part: Part) -> Part:
 
 
 class _Splitting:
-    """Goes through a part. What is met first is split first: of choices between groups of rows, the inner groups."""
+    """Split the loops of a part in their order, until they are long. Inner groups of rows come before those at edges."""
 
     def __init__(self, period: int):
         self._period = period

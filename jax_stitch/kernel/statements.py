@@ -142,7 +142,7 @@ class Barrier(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True):
-    """Once for each row of the block: of those from ``low`` on, and below ``high`` if it is given, of the period."""
+    """Once for each row of the block; if ``high`` is given, only for rows from ``low`` to below ``high`` of a period."""
 
     body: Body
     low: int = 0

@@ -56,8 +56,8 @@ STEP_CLOCKS = 4.0
 """Clocks of one iteration of an inner loop beside its sweeps."""
 
 JOINING_CLOCKS, JOINED_CLOCKS = 0.6, 2.0
-"""Clocks of a CPU for each lane of a sum that lanes share, to join it, and the latency of the last sum's joining.
-Measured on rows of 24 to 128 elements, times a vector.
+"""Clocks of a CPU for each lane of a split sum, to add up its lanes, and for the latency of the last such sum. Measured
+on products of a vector and rows of 24 to 128 elements.
 """
 
 UNROLLED, UNROLLED_RATE, ADDITION_CLOCKS = 128, 4, 4.0

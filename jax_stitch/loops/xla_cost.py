@@ -161,7 +161,7 @@ def _is_fused(body: Graph, node: Node) -> bool:
 
 
 def _multiplied(body: Graph, dot: Node, device: Device) -> str:
-    """Return how a product in a loop of one kernel multiplies, as ``IN_ONE_KERNEL_SECONDS`` names it."""
+    """Return the key of ``IN_ONE_KERNEL_SECONDS`` for the multiplications of a product."""
     if _is_fused(body, dot):
         return "multiplied_in_fusion"
     matrix = max((body[o].tensor for o in dot.operands), key=lambda t: t.size)

@@ -1,4 +1,4 @@
-"""What cases of choices read of their row is read before the choice, with the same results."""
+"""Reads of a row's values in the cases of a choice move before the choice, with the same results."""
 
 from __future__ import annotations
 

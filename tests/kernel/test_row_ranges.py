@@ -119,8 +119,8 @@ def test_a_gpu_has_its_text_as_it_was() -> None:
 
 
 def test_results_in_place() -> None:
-    """Of two loops over rows the second seemed to read what the first had written, and a donated argument could not be
-    written over. Catches loops that are taken to go through the same rows."""
+    """A donated argument could not be written over: the second of two loops over rows seemed to read what the first
+    had written. Catches loops that are taken to go through the same rows."""
 
     def added(x: Any, y: Any) -> Any:
         return x * 2 + jnp.roll(y, 3, 1)

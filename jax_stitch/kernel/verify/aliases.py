@@ -126,7 +126,7 @@ class _Access(Struct, frozen=True):
     thread: Thread
     ranges: Mapping[str, int]
     stretch: tuple[int, int, int] | None
-    """Of a pass with several stretches: which pass, and the places. Of one of several loops over rows: the rows."""
+    """The pass and its places, where it has several stretches; or the rows, where several loops share them out."""
 
 
 def _clash(read: _Access, write: _Access, accesses: _Accesses) -> str | None:
