@@ -37,7 +37,7 @@ def _part(part: Part) -> Part:
 
 
 class _Splitting:
-    """Split the loops of a part in their order, until they are long. Inner groups of rows come before those at edges."""
+    """Split the loops of a part in their order, until they are long. Inner groups of rows come first."""
 
     def __init__(self, period: int):
         self._period = period

@@ -142,7 +142,7 @@ class Barrier(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True):
-    """Once for each row of the block; if ``high`` is given, only for rows from ``low`` to below ``high`` of a period."""
+    """Once for each row of the block; if ``high`` is given, only for those from ``low`` to below ``high``."""
 
     body: Body
     low: int = 0
