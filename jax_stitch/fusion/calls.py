@@ -19,19 +19,26 @@ from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.loops.sharing import VECTOR_CLOCKS
-from jax_stitch.loops.team_cost import nest_seconds, team_seconds
+from jax_stitch.loops.team_cost import nest_seconds, straight_team_seconds, team_seconds
 from jax_stitch.loops.weights import combiner_weight, own_weight
-from jax_stitch.loops.xla_cost import is_windowed, work_seconds
+from jax_stitch.loops.xla_cost import far_seconds, is_by_vector, is_windowed, work_seconds
 from jax_stitch.operations import ELEMENTWISE
 
 PRODUCT_SECONDS = 1e-6
 """Seconds of XLA:CPU for a matrix product, besides its arithmetic and the call of a kernel."""
 
-SMALL_PRODUCT = 1 << 18
-"""The most multiplications of a product outside loops that XLA:CPU computes on one core."""
+SMALL_PRODUCT = 1 << 13
+"""The most multiplications of a product of matrices outside loops that XLA:CPU computes on one core."""
 
-WAKE_SECONDS = 30e-6
-"""Seconds to wake another core for its share of a larger product. Measured."""
+WAKE_SECONDS = 15e-6
+"""Seconds to wake another core for its share of a larger product. Measured in chains of products of 64 and 128 rows:
+of the first of a call it is 30 to 100 us.
+"""
+
+PACKED_CLOCKS = 1.2
+"""Clocks of XLA:CPU to lay out an element of a factor for its library, outside loops. Measured: 0.3 to 0.6 ns for each
+element of 256 x 256 to 1024 x 1024 matrices, beside what their multiplications take.
+"""
 
 REDUCED_CLOCKS = 0.7
 """Clocks of our kernels to add a vector to a sum of vectors. Measured; a maximum takes three times as long."""
@@ -42,7 +49,7 @@ TURN_CLOCKS = 1.5
 
 def call_seconds(plan: FusionPlan, device: Device) -> float:
     """Return the seconds of one call of a plan's graph, without the computations that it calls."""
-    work = sum(_seconds(plan.graph, p, device) for kernel in plan.kernels for p in kernel)
+    work = sum(seconds_of(plan.graph, p, device) for kernel in plan.kernels for p in kernel)
     return launch_seconds(plan.graph, plan.kernels, device) + work + call_seconds_left(plan, device)
 
 
@@ -63,13 +70,22 @@ def call_seconds_left(plan: FusionPlan, device: Device) -> float:
         if node.op not in (OUTSIDE, CALL) and _is_made(graph, node, read) and not is_of_one_number(graph, node.id):
             groups[origins.of(node.id)].append(node.id)
     left = [graph[i] for nodes in groups.values() for i in nodes]
-    products = [n for n in left if n.op == "dot"]
+    products = [_product_seconds(graph, n, device) for n in left if n.op == "dot"]
     windowed = sum(n.op == "reduce" and is_windowed(graph, n) for n in left)
-    calls = launch * (len(groups) + windowed) + PRODUCT_SECONDS * len(products)
-    small = [n for n in products if n.tensor.size * prod(steps_of(graph, n)) <= SMALL_PRODUCT]
-    shared = (len(products) - len(small)) * (WAKE_SECONDS if device.multiprocessors > 1 else 0.0)
+    calls = launch * (len(groups) + windowed) + sum(products)
     transposed = sum(n.tensor.size for n in left if n.op == "transpose") * TURN_CLOCKS / (device.clock_ghz * 1e9)
-    return calls + shared + transposed + work_seconds(graph, left, device)
+    return calls + transposed + work_seconds(graph, left, device)
+
+
+def _product_seconds(graph: Graph, node: Node, device: Device) -> float:
+    """Return what a product takes XLA outside loops beside its multiplications."""
+    sizes = [graph[o].tensor.size for o in node.operands]
+    if is_by_vector(graph, node):
+        moved = sum(node_bytes(graph[i]) for i in (*node.operands, node.id))
+        return PRODUCT_SECONDS + max(0.0, far_seconds(moved, device) - work_seconds(graph, [node], device))
+    is_shared = device.multiprocessors > 1 and node.tensor.size * prod(steps_of(graph, node)) > SMALL_PRODUCT
+    packing = PACKED_CLOCKS * sum(sizes) / (device.clock_ghz * 1e9)
+    return PRODUCT_SECONDS + (WAKE_SECONDS + packing if is_shared else 0.0)
 
 
 def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
@@ -83,10 +99,13 @@ def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:
     return bool(node.kernel) or node.op in ("dot", "reduce")
 
 
-def _seconds(graph: Graph, pattern: Pattern, device: Device) -> float:
+def seconds_of(graph: Graph, pattern: Pattern, device: Device) -> float:
+    """Return the seconds that a pattern computes, without the launch of its kernel."""
     match pattern.loop:
         case None:
             return straight_seconds(graph, pattern, device)
+        case TeamLoop(trips=1) as loop if not loop.carried:
+            return straight_team_seconds(loop, device)
         case TeamLoop(likely_trips=trips) as loop:
             return trips * team_seconds(loop, device)
         case nest:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from jax_stitch.analysis.results import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
 from jax_stitch.devices import Device
-from jax_stitch.fusion.calls import call_seconds, call_seconds_left
+from jax_stitch.fusion.calls import call_seconds, call_seconds_left, seconds_of
 from jax_stitch.fusion.graph_passes import EXPANDING, PACKING, STREAMING, expanding, splitting
 from jax_stitch.fusion.launches.form_launches import kernels_of
 from jax_stitch.fusion.launches.packing import Kernel
@@ -31,6 +31,7 @@ from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
 from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
+from jax_stitch.loops.product_rows import product_patterns
 from jax_stitch.loops.straight import is_all_straight, straight_patterns
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.operations import ELEMENTWISE
@@ -209,10 +210,33 @@ def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]
         least = device.target.launch_seconds + call_seconds_left(plan(bare), device)
         return least < left() * (1 + ROUNDING)
 
-    patterns = straight_patterns(graph, loops.patterns, device, may_pay)
-    plain = call_seconds(plan(), device) if patterns else 0.0
-    return [p for p in patterns if call_seconds(plan(p), device) < plain]
+    def straight(taken: Sequence[Pattern]) -> list[Pattern]:
+        return straight_patterns(graph, (*loops.patterns, *taken), device, may_pay)
 
+    def products(taken: Sequence[Pattern]) -> list[Pattern]:
+        return product_patterns(graph, (*loops.patterns, *taken), device)
+
+    def chosen(*kinds: Callable[[Sequence[Pattern]], list[Pattern]]) -> list[Pattern]:
+        """Return the patterns that pay, one kind after the other."""
+        taken: list[Pattern] = []
+        for kind in kinds:
+            found = kind(taken)
+            plain = call_seconds(plan(*taken), device) if found else 0.0
+            gain = PRODUCT_GAIN if kind is products else 0.0
+            taken += [
+                p
+                for p in found
+                if call_seconds(plan(*taken, p), device) + gain * seconds_of(graph, p, device) < plain
+            ]
+        return taken
+
+    if not any(n.op == "dot" for n in graph.nodes):
+        return chosen(straight)
+    return min(chosen(straight, products), chosen(products, straight), key=lambda p: call_seconds(plan(*p), device))
+
+
+PRODUCT_GAIN = 0.15
+"""The part of a product's time that taking it from XLA's library has to save: about the error of both estimates."""
 
 ROUNDING = 1e-9
 """The relative rounding error allowed between sums of the same seconds."""

@@ -173,11 +173,26 @@ def _options(sweep: Sweep, widest: int, steps: int, device: Device, most_split: 
                 fits = tile * widest <= (MOST_ACCUMULATORS if split == 1 else most_split)
                 if tiled != lane and sweep.sizes[tiled] % tile == 0 and fits:
                     yield Sharing(lane, tiled, tile, split)
+        if split > 1 and device.target.lanes_are_vectors:
+            yield from _of_several_places(sweep, lane, split, most_split // widest)
     if not device.target.lanes_are_vectors:
         for lane, tiled, (tile, wide) in product(range(rank), range(rank), ((2, 2), (4, 2), (4, 4))):
             fits = tile * wide * widest <= SQUARE_ACCUMULATORS
             if tiled != lane and sweep.sizes[tiled] % tile == 0 and sweep.sizes[lane] % wide == 0 and fits:
                 yield Sharing(lane, tiled, tile, 1, wide)
+
+
+def _of_several_places(sweep: Sweep, lane: int, split: int, most: int) -> Iterator[Sharing]:
+    """Yield ways for one thread to have several places along a factor, whose lanes go along the steps; and as many
+    along another factor.
+    """
+    for wide in range(2, most + 1):
+        if sweep.sizes[lane] % wide:
+            continue
+        yield Sharing(lane, split=split, wide=wide)
+        for tiled, tile in product(range(len(sweep.sizes)), range(2, most // wide + 1)):
+            if tiled != lane and sweep.sizes[tiled] % tile == 0:
+                yield Sharing(lane, tiled, tile, split, wide)
 
 
 def _step_reads(loop: TeamLoop, sweep: Sweep) -> Iterator[StepRead]:

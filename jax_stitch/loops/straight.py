@@ -8,12 +8,14 @@ reductions along whatever dimensions, and what stands between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 
 from jax_stitch.analysis.binding import inner
 from jax_stitch.analysis.contraction import PRODUCTS
-from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
+from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
@@ -25,6 +27,11 @@ from jax_stitch.util.values import replace
 
 LEAST_LANES, LEAST_USES = 8, 4
 """Of a product's operand that is transposed: its rows or columns, and how often each of its elements is read."""
+
+PACKED_USES = 32
+"""Reads of each element of a product's factor from which on a copy of it is read, which lies in one piece: rows of a
+matrix lie apart, and where their distance is a power of two a cache holds few of them.
+"""
 
 LEAST_KERNELS = 2
 """Kernels of XLA that straight code has to take the place of, if it has no product and nothing taken out of a loop."""
@@ -95,7 +102,7 @@ def _between(graph: Graph, held: Collection[int], groups: Sequence[Collection[in
     """Return the nodes of ``held`` in sets of which none waits for itself: those with as many others one after the
     other before them. Each of ``groups`` is one node to the others.
     """
-    after = _depths(graph, held, groups)
+    after = depths(graph, held, groups)
     limit = dict.fromkeys(held, 0)
     for i in sorted(held, reverse=True):
         # As late as its readers allow, so that what is made for one of them is made there.
@@ -108,7 +115,7 @@ def _between(graph: Graph, held: Collection[int], groups: Sequence[Collection[in
     return [by_depth[depth] for depth in sorted(by_depth)]
 
 
-def _depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> dict[int, int]:
+def depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]]) -> dict[int, int]:
     """Return how many nodes that are not held stand one after the other before each node."""
     group_of = {i: k for k, nodes in enumerate(groups) for i in nodes}
     depth = dict.fromkeys(range(len(graph)), 0)
@@ -118,7 +125,7 @@ def _depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int
         for node in graph.nodes:
             members = groups[group_of[node.id]] if node.id in group_of else (node.id,)
             outside = [o for o in node.operands if o not in members]
-            before = max((depth[o] + _counts(graph, o, held) for o in outside), default=0)
+            before = max((depth[o] + counts(graph, o, held) for o in outside), default=0)
             if before > depth[node.id]:
                 changed = True
                 for i in members:
@@ -126,7 +133,7 @@ def _depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int
     return depth
 
 
-def _counts(graph: Graph, i: int, held: Collection[int]) -> int:
+def counts(graph: Graph, i: int, held: Collection[int]) -> int:
     return int(i not in held and graph[i].op != "parameter" and not is_rematerializable(graph[i]))
 
 
@@ -134,16 +141,18 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     members = set(nodes)
     # A loop reads nothing of an array that it writes all of.
     inputs_of = {i: p.inputs for p in taken for i in p.nodes}
-    outputs = [
+    read = {
         i
         for i in nodes
         if isinstance(graph[i].type, TensorType)
         and (i in graph.result_set or any(u not in members and i in inputs_of.get(u, (i,)) for u in graph.users[i]))
-    ]
-    body, arrays = _body(graph, nodes, outputs)
+    }
+    # What is one number everywhere its other readers make for themselves.
+    copies = {i for i in read - graph.result_set if is_of_one_number(graph, i)}
+    outputs = [i for i in nodes if i in read - copies]
+    body, arrays = body_of(graph, nodes, outputs)
     intermediates, apart = intermediates_of(body, body.results, device, {})
-    transposed = {t for n in body.nodes if n.op == "dot" for o in n.operands if (t := _turned(body, o)) is not None}
-    cached = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*intermediates, *transposed})}
+    cached = {i: tuple(map(inner, body[i].tensor.dims)) for i in sorted({*intermediates, *turned_factors(body)})}
     stacked = tuple(
         Stacked(made, tuple(const(0) for _ in graph[i].tensor.dims), i, tuple(map(inner, graph[i].tensor.dims)))
         for made, i in zip(body.results, outputs, strict=True)
@@ -158,14 +167,31 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     except NotForTeams:
         return None
     inputs = tuple(sorted(set(arrays.values())))
-    return Pattern(frozenset(nodes), 1, {}, inputs, tuple(sorted(outputs)), loop=loop)
+    own = frozenset(members - copies)
+    return Pattern(own, 1, {}, inputs, tuple(sorted(outputs)), copies=frozenset(copies), loop=loop)
+
+
+def turned_factors(body: Graph) -> set[int]:
+    """Return the transposed and reversed factors of products that are worth a copy: each element is read often."""
+    found: set[int] = set()
+    for n in body.nodes:
+        steps = prod(steps_of(body, n)) if n.op == "dot" else 0
+        for o in n.operands if steps else ():
+            is_reused = n.tensor.size * steps >= LEAST_USES * body[o].tensor.size
+            turned = _turned(body, o) if is_reused else None
+            found |= set() if turned is None else {turned}
+    return found
+
+
+def _is_copy(body: Graph, node: Node) -> bool:
+    return node.op == "reshape" and node.tensor.dims == body[node.operands[0]].tensor.dims
 
 
 def _turned(body: Graph, i: int) -> int | None:
-    """Return the transposed array that a product's operand is, or the transposed or reversed one that it is a slice
-    of.
+    """Return the transposed array or copy that a product's operand is, or the transposed or reversed one that it is a
+    slice of.
     """
-    if body[i].op == "transpose":
+    if body[i].op == "transpose" or _is_copy(body, body[i]):
         return i
     is_cut = False
     while body[i].op in ("slice", "reshape"):
@@ -174,8 +200,12 @@ def _turned(body: Graph, i: int) -> int | None:
     return i if is_cut and body[i].op in ("transpose", "reverse") else None
 
 
-def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[Graph, Mapping[int, int]]:
-    """Return the nodes by themselves, and what their parameters are outside."""
+def body_of(
+    graph: Graph, nodes: Sequence[int], outputs: Sequence[int], *, packs: bool = False
+) -> tuple[Graph, Mapping[int, int]]:
+    """Return the nodes by themselves, and what their parameters are outside. With ``packs`` products read copies of
+    factors whose elements they read often.
+    """
     builder, members = Builder(graph.name), set(nodes)
     read = dict.fromkeys(o for i in nodes for o in graph[i].operands if o not in members)
     ids = {o: builder.parameter(graph[o].type, graph[o].name) for o in read if not is_rematerializable(graph[o])}
@@ -184,15 +214,19 @@ def _body(graph: Graph, nodes: Sequence[int], outputs: Sequence[int]) -> tuple[G
             ids[o] = builder.add(moved(graph[o], -1, ()))
     for i in nodes:
         node = moved(graph[i], -1, tuple(ids[o] for o in graph[i].operands))
-        ids[i] = builder.add(_upright(builder, node) if node.op == "dot" else node)
+        if node.op == "dot":
+            node = _upright(builder, node)
+            node = _packed(builder, node) if packs and node.op == "dot" else node
+        ids[i] = builder.add(node)
     outside = [o for o in read if not is_rematerializable(graph[o])]
     body = builder.finish([ids[i] for i in outputs], False, graph.layouts)
     return body, MappingProxyType(dict(zip(body.parameters, outside, strict=True)))
 
 
 def _upright(builder: Builder, dot: Node) -> Node:
-    """Return a product with one operand transposed, where both run along what is summed up: then neighbours of the
-    result read neighbours of that operand.
+    """Return a product with one factor transposed, where both run along what is summed up: then neighbours of the
+    result read neighbours of that factor. Where that is the left one, the product is the transpose of another, whose
+    results are neighbours too.
     """
     names = [f"{side}_contracting_dims" for side in ("lhs", "rhs")]
     batch = len(dot.attributes.get("lhs_batch_dims", ()))
@@ -207,8 +241,31 @@ def _upright(builder: Builder, dot: Node) -> Node:
     if free[side] < LEAST_LANES or free[1 - side] < LEAST_USES:
         return dot
     order = (*range(batch), batch + 1, batch)
-    transposed = TensorType(tensors[side].dtype, tuple(tensors[side].dims[d] for d in order))
+
+    def turned(tensor: TensorType) -> TensorType:
+        return TensorType(tensor.dtype, tuple(tensor.dims[d] for d in order))
+
+    transposed = builder.derive(dot, "transpose", turned(tensors[side]), [dot.operands[side]], {"dimensions": order})
+    other = dot.operands[1 - side]
+    attributes = {**dot.attributes, names[1]: (batch,)}
+    if side == 1:
+        return replace(dot, operands=(other, transposed), attributes=MappingProxyType(attributes))
+    product = builder.derive(dot, "dot", turned(dot.tensor), [other, transposed], attributes)
+    return moved(replace(dot, op="transpose", attributes=MappingProxyType({"dimensions": order})), -1, (product,))
+
+
+def _packed(builder: Builder, dot: Node) -> Node:
+    """Return a product that reads a copy of the factor that has the last dimension of its result, if it reads each
+    element often.
+    """
+    a, factors = dot.attributes, [builder[o] for o in dot.operands]
+    known = [{*a.get(f"{s}_batch_dims", ()), *a.get(f"{s}_contracting_dims", ())} for s in ("lhs", "rhs")]
+    side = int(len(known[1]) < len(factors[1].tensor.dims))
+    node = factors[side]
+    steps = prod(factors[0].tensor.dims[d] for d in a.get("lhs_contracting_dims", ()))
+    is_across = len(node.tensor.dims) - 1 in known[side]
+    if is_across or node.op == "transpose" or dot.tensor.size * steps < PACKED_USES * node.tensor.size:
+        return dot
     operands = list(dot.operands)
-    operands[side] = builder.derive(dot, "transpose", transposed, [operands[side]], {"dimensions": order})
-    attributes = {**dot.attributes, names[side]: (batch,)}
-    return replace(dot, operands=tuple(operands), attributes=MappingProxyType(attributes))
+    operands[side] = builder.derive(dot, "reshape", node.tensor, [operands[side]], {})
+    return replace(dot, operands=tuple(operands))

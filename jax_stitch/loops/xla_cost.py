@@ -137,10 +137,15 @@ def _copied_seconds(node: Node) -> float:
     return IN_ONE_KERNEL_SECONDS["copied"] * node.attributes.get(COPIED, 0)
 
 
+def is_by_vector(body: Graph, dot: Node) -> bool:
+    """Return whether a product is that of a matrix and a vector."""
+    return min(body[o].tensor.size for o in dot.operands) <= prod(steps_of(body, dot))
+
+
 def _slowness(body: Graph, dot: Node, device: Device) -> float:
     """Return the ratio of a product's time to that of its operations at the device's peak."""
-    sizes = [body[o].tensor.size for o in dot.operands]
-    if device.target.lanes_are_vectors and min(sizes) <= prod(steps_of(body, dot)):
+    if device.target.lanes_are_vectors and is_by_vector(body, dot):
+        sizes = [body[o].tensor.size for o in dot.operands]
         matrix = sizes.index(max(sizes))
         side = ("lhs_contracting_dims", "rhs_contracting_dims")[matrix]
         by_columns = tuple(dot.attributes.get(side, ())) == (0,)
@@ -349,6 +354,11 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     if vectors:  # One core does all but products.
         elementwise *= device.multiprocessors
     return inner + summed + (products + elementwise) / rate
+
+
+def far_seconds(moved: int, device: Device) -> float:
+    """Return the least seconds to read and write so many bytes: of what one core's cache holds, none."""
+    return moved / device.memory_bandwidth if moved > device.shared_per_block_optin else 0.0
 
 
 def factored_seconds(body: Graph, node: Node, device: Device) -> float:

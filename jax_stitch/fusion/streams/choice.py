@@ -66,6 +66,9 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | Non
         if (like := _signature(stream)) in refused or not (stream.is_closed or _is_wide(stream)):
             continue
         made = streamed(stream, tiles)
+        if _tile_bytes(made, tiles) > device.shared_per_block_optin // 2:
+            refused.add(like)
+            continue
         if not stream.is_closed:
             made = _with_readers(made, _products(stream))
         before = seconds(graph, device) if before is None else before
@@ -85,6 +88,13 @@ def _candidates(graph: Graph) -> Iterator[tuple[Stream, Tiling]]:
         tiles = tiling(stream, TILE) if stream is not None and is_streamable(stream) else None
         if stream is not None and tiles is not None:
             yield stream, tiles
+
+
+def _tile_bytes(graph: Graph, tiles: Tiling) -> int:
+    """Return the bytes of the factors of a tile's largest product, in the loops of a graph."""
+    bodies = [n.graphs["body"] for n in graph.nodes if STREAMED in n.attributes]
+    products = ([body[o] for o in n.operands] for body in bodies for n in body.nodes if n.op == "dot")
+    return max((sum(node_bytes(o) // tiles.rows for o in factors) for factors in products), default=0)
 
 
 def _with_readers(graph: Graph, products: set[str]) -> Graph:
