@@ -224,9 +224,7 @@ def _straight(graph: Graph, loops: ThreadLoops, device: Device) -> list[Pattern]
             plain = call_seconds(plan(*taken), device) if found else 0.0
             gain = PRODUCT_GAIN if kind is products else 0.0
             taken += [
-                p
-                for p in found
-                if call_seconds(plan(*taken, p), device) + gain * seconds_of(graph, p, device) < plain
+                p for p in found if call_seconds(plan(*taken, p), device) + gain * seconds_of(graph, p, device) < plain
             ]
         return taken
 

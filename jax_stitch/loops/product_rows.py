@@ -7,7 +7,8 @@ by contrast, keeps all of its arrays in one core's cache (``straight.py``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from types import MappingProxyType
 
@@ -19,7 +20,7 @@ from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.spread import bind
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indices import const
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
@@ -47,7 +48,6 @@ _VIEWS = frozenset({"broadcast", "reshape", "slice", "transpose"})
 class _Products(Struct, frozen=True):
     """Products of equal shape that wait for the same, and what is computed from their elements."""
 
-    products: tuple[int, ...]
     nodes: frozenset[int]
     copies: frozenset[int]
     """Views of what the products read that others read too."""
@@ -60,7 +60,7 @@ def product_patterns(graph: Graph, taken: Sequence[Pattern], device: Device) -> 
     if not device.target.runs_sweeps_in_turn:
         return []
     groups = _groups(graph, [p.nodes for p in taken])
-    found = (_patterns.get(graph, (g, device), lambda g=g: _pattern(graph, g, device)) for g in groups)
+    found = (_patterns.get(graph, (g, device), partial(_pattern, graph, g, device)) for g in groups)
     return [p for p in found if p is not None]
 
 
@@ -75,6 +75,26 @@ def _groups(graph: Graph, taken: Sequence[Collection[int]]) -> Iterator[_Product
     free = [n for n in graph.nodes if n.id not in inside and not is_rematerializable(n)]
     held = {n.id for n in free if (n.op in ELEMENTWISE or n.op in _VIEWS) and reason_unsupported(graph, n) is None}
     after = depths(graph, held, taken)
+    for first, members in _joined(graph, free, held, after).items():
+        nodes, views = set(members), set[int]()
+        waiting = [o for i in members for o in graph[i].operands]
+        while waiting:
+            o = waiting.pop()
+            if o in nodes or o in views or graph[o].op not in _VIEWS:
+                continue
+            if is_of_one_number(graph, o) or (o in held and after[o] <= after[first]):
+                views.add(o)
+                waiting += graph[o].operands
+        alone = _read_inside(graph, views - inside, nodes)
+        yield _Products(frozenset(nodes | alone), frozenset(views - alone))
+
+
+def _joined(
+    graph: Graph, free: Sequence[Node], held: Collection[int], after: Mapping[int, int]
+) -> dict[int, list[int]]:
+    """Return the products, each with all that is computed from its elements and from what is there before it; those
+    that meet are one. The first product of each is its key.
+    """
     group = {n.id: n.id for n in free if _is_product(graph, n)}
 
     def first(i: int) -> int:
@@ -86,31 +106,18 @@ def _groups(graph: Graph, taken: Sequence[Collection[int]]) -> Iterator[_Product
         if node.id not in held or node.op in _VIEWS - {"reshape"}:
             continue
         members = [o for o in node.operands if o in group and graph[o].tensor.size == node.tensor.size]
-        levels = {after[first(o)] for o in members}
+        roots = sorted({first(o) for o in members})
         others = [o for o in node.operands if o not in members and not is_rematerializable(graph[o])]
-        if len(levels) != 1 or any(after[o] + counts(graph, o, held) > min(levels) for o in others):
+        level = min((after[r] for r in roots), default=0)
+        if any(after[o] + counts(graph, o, held) > level for o in others):
             continue
-        if len({graph[first(o)].tensor.dims for o in members}) == 1:
-            roots = sorted({first(o) for o in members})
+        if len({(after[r], graph[r].tensor.dims) for r in roots}) == 1:
             for i in (*roots[1:], node.id):
                 group[i] = roots[0]
-    by_root: dict[int, list[int]] = {}
+    joined: dict[int, list[int]] = {}
     for i in sorted(group):
-        by_root.setdefault(first(i), []).append(i)
-    for root, members in by_root.items():
-        nodes, views = set(members), set[int]()
-        waiting = [o for i in members for o in graph[i].operands]
-        while waiting:
-            o = waiting.pop()
-            if o in nodes or o in views:
-                continue
-            is_view = o in held and graph[o].op in _VIEWS and after[o] <= after[root]
-            if is_view or (graph[o].op in _VIEWS and is_of_one_number(graph, o)):
-                views.add(o)
-                waiting += graph[o].operands
-        alone = _read_inside(graph, views - inside, nodes)
-        products = tuple(i for i in members if graph[i].op == "dot")
-        yield _Products(products, frozenset(nodes | alone), frozenset(views - alone))
+        joined.setdefault(first(i), []).append(i)
+    return joined
 
 
 def _read_inside(graph: Graph, views: Collection[int], nodes: Collection[int]) -> set[int]:
@@ -137,7 +144,8 @@ def _pattern(graph: Graph, products: _Products, device: Device) -> Pattern | Non
         for i in sorted(products.nodes)
         if i in graph.result_set or any(u not in products.nodes for u in graph.users[i])
     ]
-    best = min(_layouts(graph, nodes, outputs, device), key=lambda loop: straight_team_seconds(loop, device), default=None)
+    layouts = _layouts(graph, nodes, outputs, device)
+    best = min(layouts, key=lambda loop: straight_team_seconds(loop, device), default=None)
     if best is None:
         return None
     inputs = tuple(sorted(set(best.arrays.values())))

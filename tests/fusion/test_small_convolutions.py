@@ -97,7 +97,7 @@ LEFT: dict[str, Callable[..., Any]] = {
     "groups": lambda x, w: convolution(x, w[:, :, :1, :3], feature_group_count=3),
     "gaps in the input": lambda x, w: convolution(x, w, ((1, 1), (1, 1)), lhs_dilation=(2, 2)),
     "many places": lambda x, w: convolution(jnp.tile(x, (1, 4, 4, 1)), jnp.tile(w, (3, 3, 1, 1))),
-    "large": lambda x, w: convolution(jnp.tile(x, (64, 9, 9, 1)), w),
+    "large": lambda x, w: convolution(jnp.tile(x, (64, 9, 9, 4)), jnp.tile(w, (1, 1, 4, 1))),
     "integers": lambda x, w: convolution(x.astype(int), w.astype(int)),
 }
 
@@ -132,7 +132,7 @@ def test_a_block_of_a_network_and_its_gradient_are_one_kernel() -> None:
 
 def test_a_convolution_that_no_kernel_takes_stays_one() -> None:
     """Its products by themselves would be slower than XLA's convolution."""
-    x, w = normal(0, 16, 28, 28, 4).astype(np.float32), normal(1, 2, 2, 4, 4).astype(np.float32)
+    x, w = normal(0, 8, 28, 28, 1).astype(np.float32), normal(1, 3, 3, 1, 32).astype(np.float32)
     fun = stitch_jit(convolution, mode="now")
     text = fun.lower(x, w).compile().as_text()
     assert " convolution(" in text and " dot(" not in text
