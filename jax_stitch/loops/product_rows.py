@@ -26,6 +26,7 @@ from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
 from jax_stitch.kernel.product_blocks import TYPES
 from jax_stitch.loops.straight import body_of, counts, depths, turned_factors
+from jax_stitch.loops.sums_apart import sums_apart
 from jax_stitch.loops.team import NotForTeams, check, intermediates_of
 from jax_stitch.loops.team_cost import straight_team_seconds
 from jax_stitch.operations import ELEMENTWISE
@@ -176,7 +177,7 @@ def _layouts(graph: Graph, nodes: Sequence[int], outputs: Sequence[int], device:
             check(loop)
         except NotForTeams:
             continue
-        yield loop
+        yield sums_apart(loop, device)
 
 
 def _splits(product: Node, device: Device) -> Iterator[tuple[int, Binding]]:

@@ -243,7 +243,9 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
     places = ceil(prod(sweep.sizes) / loop.blocks)
     batches = ceil(places / (device.warp_size if device.target.lanes_are_vectors else threads))
     light, heavy = _operations(loop, sweep, device)
-    if device.target.lanes_are_vectors:
+    if device.target.lanes_are_vectors and places > 1 and sweep.sharing.split > 1:
+        elementwise = places * (SCALAR_CLOCKS[0] * light + SCALAR_CLOCKS[1] * heavy)
+    elif device.target.lanes_are_vectors:
         each = SCALAR_CLOCKS if places == 1 else VECTOR_CLOCKS
         first = FUNCTION_CLOCKS if places > 1 else each[1]
         elementwise = (each[0] * batches + FIRST_CLOCKS * (places > 1)) * light + max(each[1] * batches, first) * heavy

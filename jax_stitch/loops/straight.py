@@ -22,6 +22,7 @@ from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.indices import const
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import Stacked, TeamLoop
+from jax_stitch.loops.sums_apart import sums_apart
 from jax_stitch.loops.team import NotForTeams, check, intermediates_of
 from jax_stitch.util.values import replace
 
@@ -168,6 +169,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
         return None
     inputs = tuple(sorted(set(arrays.values())))
     own = frozenset(members - copies)
+    loop = sums_apart(loop, device)
     return Pattern(own, 1, {}, inputs, tuple(sorted(outputs)), copies=frozenset(copies), loop=loop)
 
 

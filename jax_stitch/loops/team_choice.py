@@ -8,6 +8,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.model import STREAMED, Graph, Node
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.helped import HELP_GAIN, MOST_PIECES, helped_seconds, may_have_helpers
+from jax_stitch.loops.sums_apart import sums_apart
 from jax_stitch.loops.sweep_planner import barrier_groups
 from jax_stitch.loops.team import FEW_ROWS, NotForTeams, team_loop
 from jax_stitch.loops.team_cost import is_worth, team_seconds
@@ -59,10 +60,10 @@ def _block_teams(graph: Graph, node: Node, device: Device) -> TeamLoop:
     if STREAMED in node.attributes:  # Each of its rows is a tile.
         rows = graph[node.operands[-1]].tensor.dims[0]
         return team_loop(graph, node, device, single=rows == 1, most=1)
-    large = team_loop(graph, node, device)
+    large = sums_apart(team_loop(graph, node, device), device)
     if not device.target.lanes_are_vectors or large.rows == 1:
         return large
-    small = team_loop(graph, node, device, most=FEW_ROWS)
+    small = sums_apart(team_loop(graph, node, device, most=FEW_ROWS), device)
     if small.rows <= large.rows or team_seconds(small, device) > ROUNDING_UP * team_seconds(large, device):
         return large
     return small
