@@ -265,7 +265,7 @@ def _packed(builder: Builder, dot: Node) -> Node:
     side = int(len(known[1]) < len(factors[1].tensor.dims))
     node = factors[side]
     steps = prod(factors[0].tensor.dims[d] for d in a.get("lhs_contracting_dims", ()))
-    is_across = len(node.tensor.dims) - 1 in known[side]
+    is_across = len(node.tensor.dims) - 1 in known[side] or node.tensor.dims[-1] < LEAST_LANES
     if is_across or node.op == "transpose" or dot.tensor.size * steps < PACKED_USES * node.tensor.size:
         return dot
     operands = list(dot.operands)

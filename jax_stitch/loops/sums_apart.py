@@ -1,4 +1,4 @@
-"""Loop distribution of the sums that the lanes of a CPU's vectors share: what is computed of them is a sweep of its own.
+"""Loop distribution of the sums that lanes of a CPU share: what is computed of them is a sweep of its own.
 
 Where neighbouring lanes go along the steps of a sum, each place is finished by itself: a function of it is computed for
 one place at a time. In a sweep that follows, it is computed for a vector of places.
