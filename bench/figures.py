@@ -173,16 +173,9 @@ def _launch_ratios(rows: Iterable[Row]) -> list[float]:
 _SMALL: Mapping[str, tuple[str, str, str]] = {
     "small": ("small programs", "", "small"),
     "inside": ("small programs", ", in the default mode as parts of another that `jax.jit` compiles", "inside"),
-    "algebra": (
-        "programs of small matrices (Kalman filters, smoothers, batches) and of complex numbers",
-        "",
-        "small --algebra --no-old",
-    ),
-    "steps": (
-        "programs of loops that sort, add up, draw random numbers, exchange elements or multiply with vectors,",
-        "",
-        "small --steps --no-old",
-    ),
+    "algebra": ("programs of small matrices and of complex numbers", "", "small --algebra --no-old"),
+    "steps": ("loops that sort, add up, draw numbers or exchange elements,", "", "small --steps --no-old"),
+    "layers": ("programs of products with vectors and small batches", "", "small --layers --no-old"),
 }
 """The small programs of each file: their description, how they are called, and the command."""
 
@@ -349,7 +342,7 @@ def _autotune(file: File) -> str:
 
 
 LINES: Mapping[str, Callable[[File], str]] = {
-    **{name: partial(_small_programs, name=name) for name in ("small", "algebra", "steps", "inside")},
+    **{name: partial(_small_programs, name=name) for name in ("small", "algebra", "steps", "layers", "inside")},
     "predicted": lambda file: predicted.sentence(file["rows"], _source("predicted", file["about"])),
     "threads": _threads,
     "evaluators_cpu": _evaluators,

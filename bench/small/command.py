@@ -19,7 +19,7 @@ from bench.files import write_json
 from bench.small import packages
 from bench.small.old import VERSION, python_of
 from bench.small.packages import installed
-from bench.small.programs import ALGEBRA, PROGRAMS, STEPS, USUAL
+from bench.small.programs import ALGEBRA, LAYERS, PROGRAMS, STEPS, USUAL
 from bench.small.scans import GROWTH
 from bench.turns import KINDS, order
 from bench.worker import Answer, Worker
@@ -41,6 +41,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--packages", action="store_true", help="programs of public packages, of those that are here")
     parser.add_argument("--algebra", action="store_true", help="small linear algebra and complex numbers")
     parser.add_argument("--steps", action="store_true", help="loops that sort, add up, draw numbers, exchange elements")
+    parser.add_argument("--layers", action="store_true", help="products with vectors and small batches")
     parser.add_argument("--growth", action="store_true", help="scans of scalars: time by number of carries and steps")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--rounds", type=int, default=9, help="(default: %(default)s)")
@@ -56,7 +57,13 @@ def _small(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error("--rounds is at least 3")
     console = Console(width=None if sys.stdout.isatty() else 160)
     growing = tuple(program.name for program in GROWTH.values()) if options.growth else ()
-    sets = ((options.steps, STEPS), (options.algebra, ALGEBRA), (options.packages, installed()), (True, USUAL))
+    sets = (
+        (options.layers, LAYERS),
+        (options.steps, STEPS),
+        (options.algebra, ALGEBRA),
+        (options.packages, installed()),
+        (True, USUAL),
+    )
     others = next(programs for is_asked, programs in sets if is_asked)
     names = options.only or growing or others
     if not names:

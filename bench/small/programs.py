@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.small import algebra, everyday, nets, packages, robots, scans, solvers, steps, writes
+from bench.small import algebra, everyday, layers, nets, packages, robots, scans, solvers, steps, writes
 from bench.small.made import Program
 
 USUAL: tuple[str, ...] = tuple(p.name for module in (scans, solvers, robots, nets) for p in module.PROGRAMS)
@@ -13,6 +13,9 @@ ALGEBRA: tuple[str, ...] = tuple(p.name for p in algebra.PROGRAMS)
 
 STEPS: tuple[str, ...] = tuple(p.name for p in steps.PROGRAMS)
 """The programs of loops that sort, add up, draw numbers and exchange elements."""
+
+LAYERS: tuple[str, ...] = tuple(p.name for p in layers.PROGRAMS)
+"""The programs of products with vectors and small batches."""
 
 _FAMILIES = (
     scans.PROGRAMS,
@@ -26,6 +29,7 @@ _FAMILIES = (
     packages.PROGRAMS,
     algebra.PROGRAMS,
     steps.PROGRAMS,
+    layers.PROGRAMS,
 )
 
 PROGRAMS: dict[str, Program] = {program.name: program for programs in _FAMILIES for program in programs}

@@ -290,9 +290,11 @@ def _is_in_cache(node: Node, body: Graph, device: Device) -> bool:
 
 
 def _touched_bytes(body: Graph, node: Node) -> int:
-    """Return the bytes of a node that an iteration touches. Of an in-place update only the slice counts: stacked
-    results of a loop pass through the cache a slice at a time.
+    """Return the bytes of a node that an iteration touches: of a product its factors too. Of an in-place update only
+    the slice counts: stacked results of a loop pass through the cache a slice at a time.
     """
+    if node.op == "dot":
+        return sum(node_bytes(body[i]) for i in (*node.operands, node.id))
     return node_bytes(body[node.operands[1]] if node.op == "dynamic-update-slice" else node)
 
 

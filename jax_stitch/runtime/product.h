@@ -82,6 +82,7 @@ constexpr int vector_bytes = 16, block_vectors = 8;  // A product is a register 
 #endif
 // Enough sums side by side to hide what one addition takes.
 constexpr int most_vectors = 16;
+constexpr int64_t rows_in_turn = 16;
 
 template <class T, int BYTES, bool ALONE = BYTES == sizeof(T)> struct Vector { typedef T type __attribute__((vector_size(BYTES))); };
 template <class T, int BYTES> struct Vector<T, BYTES, true> { typedef T type; };  // GCC keeps vectors of one number in memory.
@@ -267,7 +268,20 @@ ST_FN void product_places(const T* const* lefts, int64_t left_step, const T* rig
 // The first `count` of a chunk's V places.
 template <int V, bool ZERO, int ROWS, class T>
 ST_FN void product(const T* const (&lefts)[ROWS], int64_t left_step, const T* right, int64_t right_step, T* const (&sums)[ROWS], int64_t steps, int count) {
-  if (count == V) return detail::product_places<T, detail::vector_bytes, V, ROWS, ZERO>(lefts, left_step, right, right_step, sums, 0, steps);
+  if (count == V) {
+    if constexpr (ROWS == 1 && V * sizeof(T) > detail::most_vectors * detail::vector_bytes) {
+      // Of one row each number of the matrix is read once: some of its rows at a time, whole, so that they are fetched ahead.
+      for (int64_t q = 0; q < steps; q += detail::rows_in_turn) {
+        const T* const from[] = {lefts[0] + q * left_step};
+        const int64_t here = steps - q < detail::rows_in_turn ? steps - q : detail::rows_in_turn;
+        if (ZERO && q == 0) detail::product_places<T, detail::vector_bytes, V, 1, true>(from, left_step, right, right_step, sums, 0, here);
+        else detail::product_places<T, detail::vector_bytes, V, 1, false>(from, left_step, right + q * right_step, right_step, sums, 0, here);
+      }
+    } else {
+      detail::product_places<T, detail::vector_bytes, V, ROWS, ZERO>(lefts, left_step, right, right_step, sums, 0, steps);
+    }
+    return;
+  }
   constexpr int W = detail::vector_bytes / int(sizeof(T));
   int first = 0;
   for (; first + W <= count; first += W) {

@@ -186,3 +186,15 @@ def test_nothing_of_a_gpu_is_in_rows() -> None:
     """XLA's library has all of its cores multiply."""
     stitched, _ = made("bias by column", "h200")
     assert not products(stitched.plan)
+
+
+@pytest.mark.usefixtures("zen4")
+def test_large_products_of_a_loop_that_xla_runs_are_kernels() -> None:
+    """A cell whose weights fill no core's cache: no team takes it, and its values alone would stay in the cache."""
+
+    def cells(h: Any, xs: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda h, x: (jnp.tanh(h @ w + x), None), h, xs)[0]
+
+    sizes = ((16, 1024), (50, 16, 1024), (1024, 1024))
+    plan = stitch_jit(cells, mode="now").plan(*(jax.ShapeDtypeStruct(dims, np.float32) for dims in sizes))
+    assert [k for k in plan.kernels if "dot" in k.source or "ST_PRODUCT" in k.source]

@@ -30,11 +30,12 @@ def test_scores_that_leave_the_cache_are_never_written(device: str) -> None:
 
 
 def test_of_one_head_a_few_queries_are_left() -> None:
-    """One core does all the work, and scores of 32 queries are small: kernels of their own were measured 2.5 times as
-    fast as ``jax.jit``. The loop over 64 queries takes 0.67 of its time on one core, 0.44 on two (EPYC, jax 0.12.0.1).
+    """Scores of 32 and 64 queries are small: kernels of their products are measured 2.2 to 2.5 times as fast as
+    ``jax.jit`` on two cores, a loop as fast (2.5). Of 128 queries the loop takes 0.9 of its time (EPYC, jax 0.12.0.1).
     """
     assert not loops(plan(1, 32, 1, 64))
-    assert loops(plan(1, 64, 1, 64)) == 1
+    assert not loops(plan(1, 64, 1, 64))
+    assert loops(plan(1, 128, 1, 64)) == 1
 
 
 def test_gpus_have_no_loops_over_tiles_yet() -> None:
