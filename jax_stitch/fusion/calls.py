@@ -35,7 +35,7 @@ WAKE_SECONDS = 15e-6
 of the first of a call it is 30 to 100 us.
 """
 
-PACKED_CLOCKS = 2.4
+LAYOUT_CLOCKS = 2.4
 """Clocks of one of XLA:CPU's cores to lay out an element of a factor for its library, outside loops. Measured on two:
 0.3 to 0.6 ns for each element of 256 x 256 to 1024 x 1024 matrices, beside what their multiplications take.
 """
@@ -84,8 +84,8 @@ def _product_seconds(graph: Graph, node: Node, device: Device) -> float:
         moved = sum(node_bytes(graph[i]) for i in (*node.operands, node.id))
         return PRODUCT_SECONDS + max(0.0, far_seconds(moved, device) - work_seconds(graph, [node], device))
     is_shared = device.multiprocessors > 1 and node.tensor.size * prod(steps_of(graph, node)) > SMALL_PRODUCT
-    packing = PACKED_CLOCKS * sum(sizes) / device.multiprocessors / (device.clock_ghz * 1e9)
-    return PRODUCT_SECONDS + (WAKE_SECONDS + packing if is_shared else 0.0)
+    layout = LAYOUT_CLOCKS * sum(sizes) / device.multiprocessors / (device.clock_ghz * 1e9)
+    return PRODUCT_SECONDS + (WAKE_SECONDS + layout if is_shared else 0.0)
 
 
 def _is_made(graph: Graph, node: Node, read: Collection[int]) -> bool:

@@ -155,7 +155,7 @@ def _pattern(graph: Graph, products: _Products, device: Device) -> Pattern | Non
 
 def _layouts(graph: Graph, nodes: Sequence[int], outputs: Sequence[int], device: Device) -> Iterator[TeamLoop]:
     """Yield the ways to share out products over rows."""
-    body, arrays = body_of(graph, nodes, outputs, packs=True)
+    body, arrays = body_of(graph, nodes, outputs, copies=True)
     seed = next(n for n in body.nodes if n.op == "dot")
     kept, apart = intermediates_of(body, body.results, device, {})
     turned = turned_factors(body)

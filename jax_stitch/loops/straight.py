@@ -29,7 +29,7 @@ from jax_stitch.util.values import replace
 LEAST_LANES, LEAST_USES = 8, 4
 """Of a product's operand that is transposed: its rows or columns, and how often each of its elements is read."""
 
-PACKED_USES = 32
+COPIED_USES = 32
 """Reads of each element of a product's factor from which on a copy of it is read, which lies in one piece: rows of a
 matrix lie apart, and where their distance is a power of two a cache holds few of them.
 """
@@ -203,9 +203,9 @@ def _turned(body: Graph, i: int) -> int | None:
 
 
 def body_of(
-    graph: Graph, nodes: Sequence[int], outputs: Sequence[int], *, packs: bool = False
+    graph: Graph, nodes: Sequence[int], outputs: Sequence[int], *, copies: bool = False
 ) -> tuple[Graph, Mapping[int, int]]:
-    """Return the nodes by themselves, and what their parameters are outside. With ``packs`` products read copies of
+    """Return the nodes by themselves, and what their parameters are outside. With ``copies`` products read copies of
     factors whose elements they read often.
     """
     builder, members = Builder(graph.name), set(nodes)
@@ -218,7 +218,7 @@ def body_of(
         node = moved(graph[i], -1, tuple(ids[o] for o in graph[i].operands))
         if node.op == "dot":
             node = _upright(builder, node)
-            node = _packed(builder, node) if packs and node.op == "dot" else node
+            node = _copied(builder, node) if copies and node.op == "dot" else node
         ids[i] = builder.add(node)
     outside = [o for o in read if not is_rematerializable(graph[o])]
     body = builder.finish([ids[i] for i in outputs], False, graph.layouts)
@@ -256,7 +256,7 @@ def _upright(builder: Builder, dot: Node) -> Node:
     return moved(replace(dot, op="transpose", attributes=MappingProxyType({"dimensions": order})), -1, (product,))
 
 
-def _packed(builder: Builder, dot: Node) -> Node:
+def _copied(builder: Builder, dot: Node) -> Node:
     """Return a product that reads a copy of the factor that has the last dimension of its result, if it reads each
     element often.
     """
@@ -266,7 +266,7 @@ def _packed(builder: Builder, dot: Node) -> Node:
     node = factors[side]
     steps = prod(factors[0].tensor.dims[d] for d in a.get("lhs_contracting_dims", ()))
     is_across = len(node.tensor.dims) - 1 in known[side] or node.tensor.dims[-1] < LEAST_LANES
-    if is_across or node.op == "transpose" or dot.tensor.size * steps < PACKED_USES * node.tensor.size:
+    if is_across or node.op == "transpose" or dot.tensor.size * steps < COPIED_USES * node.tensor.size:
         return dot
     operands = list(dot.operands)
     operands[side] = builder.derive(dot, "reshape", node.tensor, [operands[side]], {})
