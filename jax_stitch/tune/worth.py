@@ -46,6 +46,9 @@ _UNBOUNDED = frozenset(
 )
 """Operations that XLA's own kernels may take far longer for than their bytes need."""
 
+_PRODUCTS = frozenset(("dot", "convolution"))
+"""What kernels of a CPU may take from XLA's library: its time is not that of its bytes."""
+
 _LIBRARIES = ("__ynn", "__onednn")
 """How the kinds of fusions begin that a library of the CPU does: it takes longer than their bytes need. YNN's softmax
 takes twice as long as one kernel of ours."""
@@ -80,6 +83,9 @@ def bound(text: str, device: Device, homes: Mapping[int, int] = _NONE) -> Bound 
     """
     module, traffic = _read(text)
     own = [kernel for kernel in traffic.kernels if not kernel.library]
+    opcodes = {i.opcode for c in module.computations for i in c.instructions}
+    if device.target.runs_sweeps_in_turn and not _PRODUCTS.isdisjoint(opcodes):
+        return None
     if traffic.unknown_trips or not _unbounded(module).isdisjoint(kernel.name for kernel in own):
         return None
     launch, bandwidth = device.target.launch_seconds, device.memory_bandwidth
@@ -159,7 +165,7 @@ def _saved(kernel: StitchedKernel, launch: float, by_name: Mapping[str, KernelTr
     what bytes do not bound."""
     graph = kernel.scheduled.graph
     nodes = [graph[i] for part in kernel.scheduled.parts for i in part.pattern.nodes]
-    if any((node.graphs and node.op != "reduce") or node.op in _UNBOUNDED for node in nodes):
+    if any((node.graphs and node.op != "reduce") or node.op in _UNBOUNDED | _PRODUCTS for node in nodes):
         return float("inf")
     before = sum(_seconds(by_name[name], device) for name in {n.xla_kernel for n in nodes} if name in by_name)
     moved = kernel.scheduled.bytes_read + kernel.scheduled.bytes_written
