@@ -38,8 +38,8 @@ PARTS = (16, 32, 64, 128, 256)
 """About the places of a row along a dimension that are tried, beside equal shares for the cores."""
 
 HELD = 4
-"""The part of a core's own cache that a row's copies of factors may fill: what they are multiplied with goes through
-it too. Measured: with half of it a product of 128 rows takes 1.5 times as long.
+"""The part of a core's own cache, one in so many, that factors which are read again may fill: what they are multiplied
+with goes through it too. Measured: with half of it a product of 128 rows takes 1.5 times as long.
 """
 
 _VIEWS = frozenset({"broadcast", "reshape", "slice", "transpose"})

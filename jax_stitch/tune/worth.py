@@ -47,7 +47,7 @@ _UNBOUNDED = frozenset(
 """Operations that XLA's own kernels may take far longer for than their bytes need."""
 
 _PRODUCTS = frozenset(("dot", "convolution"))
-"""What kernels of a CPU may take from XLA's library: its time is not that of its bytes."""
+"""Operations that kernels of a CPU may compute in place of XLA's library, which takes longer than their bytes need."""
 
 _LIBRARIES = ("__ynn", "__onednn")
 """How the kinds of fusions begin that a library of the CPU does: it takes longer than their bytes need. YNN's softmax

@@ -13,6 +13,7 @@ from jax_stitch.fusion.streams.stream import Stream, streams
 from jax_stitch.fusion.streams.tiling import Tiling, tiling
 from jax_stitch.graph.model import STREAMED, Graph, TensorType
 from jax_stitch.loops.loop_patterns import seconds_in_teams
+from jax_stitch.loops.product_rows import HELD
 from jax_stitch.loops.xla_cost import work_seconds
 
 TILE = 64
@@ -25,11 +26,6 @@ AROUND = 3
 
 MARGIN = 1.3
 """The factor by which a loop over tiles has to be estimated faster than XLA's kernels for the whole arrays."""
-
-HELD = 4
-"""The part of a core's own cache that the factors of a tile's product may fill: they are read again for each tile.
-Measured: with half of it, layers of 512 and 1,024 columns took 1.3 to 1.8 times as long as by XLA.
-"""
 
 WIDE = 3
 """How many times as large as its factors a product has to be to be computed again, instead of written and read."""
