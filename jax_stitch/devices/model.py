@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jax_stitch.devices.tensor_cores import MatrixUnit, matrix_unit
 from jax_stitch.targets import Kind, Target, target_of
 
 
@@ -77,6 +78,10 @@ class Device:
         threads: the bulk copies of ``cp.async.bulk``, from sm_90 on.
         """
         return self.compute_capability is not None and self.compute_capability >= (9, 0)
+
+    def matrix_unit(self, dtype: str) -> MatrixUnit | None:
+        """Return how tensor cores multiply factors of an element type; None where there are none for it."""
+        return matrix_unit(self.compute_capability, dtype)
 
     def blocks_with_shared(self, shared_bytes: int) -> int:
         """Return the blocks with so much static and dynamic shared memory that a multiprocessor of a GPU has room for,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jax_stitch.emit import scalar
 from jax_stitch.emit.cpp_products import product_line
 from jax_stitch.emit.cpp_values import Kind, ctype
 from jax_stitch.emit.lines import block, extent
 from jax_stitch.indices.variables import PLACE, RUN, TERM
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.expressions import Value
+from jax_stitch.kernel.expressions import Element, Op, Value
 from jax_stitch.kernel.threads import How
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def _lines(writer: Statements, s: TeamStatement) -> list[str]:
             how = "_IN_TURN" if lane.how is How.SERIAL else "_DIVIDED" if divided else ""
             return block(f"ST_EACH_ITEM{how}({extent(run, RUN)}, {extent(lane, PLACE)})", writer.lines(body))
         case st.Sums():
+            if s.fragments and all(steps.term.how is How.REGISTERS for steps in s.steps):
+                return _fragments(writer, s)
             return _splits(writer, s) if s.split > 1 else _chunks(writer, s)
 
 
@@ -86,6 +89,25 @@ def _first(writer: Statements, sum_: st.Sum, first: Value) -> str:
 
 def _functor(sum_: st.Sum) -> str:
     return sum_.combiner or f"st::Sum<{ctype(sum_.dtype)}>"
+
+
+def _fragments(writer: Statements, s: st.Sums) -> list[str]:
+    """Return the text of products by tensor cores."""
+    sizes, lines = ", ".join(map(str, s.fragments)), list[str]()
+    for steps in s.steps:
+        for product in steps.body:
+            assert isinstance(product, st.Apply)
+            (name,), (left, right) = product.cells, product.operands
+            dtype = left.dtype if isinstance(left, Element | Op) else ""
+            matrix = f"st::halves<{scalar.STORAGE[dtype]}>" if dtype in scalar.HALF else "st::tf32"
+            factors = (
+                f"[&](const index {axis.variable}, const index {steps.term.variable}) {{ return {writer.values.text(factor)}; }}"
+                for axis, factor in ((s.run, left), (s.lane, right))
+            )
+            lines.append(f"ST_MULTIPLY({matrix}, {name}, {sizes}, {extent(steps.term, TERM)}, {', '.join(factors)})")
+            writer.declare(name, Kind.FRAGMENT, "f32")
+    lines += block(f"ST_PLACES_OF_FRAGMENT({sizes})", writer.lines(s.finish))
+    return block(f"ST_EACH_FRAGMENT({extent(s.run, RUN)}, {extent(s.lane, PLACE)}, {sizes})", lines)
 
 
 def _chunks(writer: Statements, s: st.Sums) -> list[str]:

@@ -32,6 +32,7 @@ class Kind(Enum):
     TURN = "ST_V({name})"
     TILE = "ST_T({name})"
     SPLIT = "ST_S({name})"
+    FRAGMENT = "ST_F({name})"
     REST = "{name}_rest"
     """The sum of the steps that do not fill a vector."""
     SQUARE = "ST_ACROSS_AT({name})"

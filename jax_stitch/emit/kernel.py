@@ -19,12 +19,14 @@ from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
 from jax_stitch.kernel import model
 from jax_stitch.kernel.choices_outside import choices_outside
+from jax_stitch.kernel.fragment_products import fragment_products
 from jax_stitch.kernel.functions_apart import functions_apart
 from jax_stitch.kernel.index_sets import split_index_sets
 from jax_stitch.kernel.outlined import outlined
 from jax_stitch.kernel.product_blocks import product_blocks
 from jax_stitch.kernel.reads_outside import reads_outside
 from jax_stitch.kernel.row_ranges import split_rows
+from jax_stitch.kernel.skewed_rows import skewed_rows
 from jax_stitch.kernel.square_loads import square_loads
 from jax_stitch.kernel.verify import verify
 from jax_stitch.passes import Pass, Pipeline
@@ -115,6 +117,8 @@ KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     Pass("split-rows", lambda made, _: split_rows(made), _rows_are_loops),
     Pass("hoist-reads", lambda made, _: reads_outside(made), _rows_are_loops),
     Pass("outline-sweeps", lambda made, _: outlined(made)),
+    Pass("multiply-fragments", lambda made, _: fragment_products(made)),
+    Pass("skew-rows", lambda made, _: skewed_rows(made)),
     Pass("block-products", lambda made, _: product_blocks(made)),
     Pass("turn-loads", lambda made, _: square_loads(made)),
     Pass("distribute-functions", lambda made, _: functions_apart(made), _rows_are_loops),

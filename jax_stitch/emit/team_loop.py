@@ -35,6 +35,7 @@ from jax_stitch.ir.sweeps import (
     results_in,
     step_groups,
 )
+from jax_stitch.ir.team import End
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
@@ -110,6 +111,7 @@ class LoopWriter:
         arrays = {i: buffers[o] for i, o in self._loop.arrays.items() if o in buffers}
         around = {i: keeps[o] for i, o in self._loop.arrays.items() if o in keeps}
         self._values = TeamEvaluator(self._body_part(around), names, arrays, self._cached | around)
+        self._after = TeamEvaluator(self._part_after(), names.beside(graph), dict(buffers), self._kept_results())
         prefix = "" if self._loop.step == "step" else f"{self._loop.step}_"
         self._reducers: dict[int, Reducer] = {}
         for sweep in (sweep for group in team.groups for sweep in group):
@@ -135,6 +137,19 @@ class LoopWriter:
             self._part, pattern=Pattern(inside, loop.rows, dict(cached), tuple(loop.arrays), ()), storage=storage
         )
 
+    def _kept_results(self) -> dict[int, str]:
+        """Return the names of the arrays with the last values, by what they are outside."""
+        return {c.result: self._cached[c.parameter] for c in self._loop.carried if c.result is not None}
+
+    def _part_after(self) -> Part:
+        """Return the epilogue as a part: everything is computed, but for what the loop leaves and the arrays outside."""
+        bound = {c.result: c.binding for c in self._loop.carried if c.result is not None}
+        sizes = {i: prod(inner_sizes(b)) for i, b in bound.items()}
+        storage = {i: Storage(i, StorageKind.SHARED, self._graph[i].tensor, n) for i, n in sizes.items()}
+        inside = frozenset(i for i in self._part.pattern.inside if i not in bound and self._graph[i].op != "while")
+        pattern = Pattern(inside, self._loop.rows, bound, self._part.pattern.inputs, ())
+        return replace(self._part, pattern=pattern, storage=storage)
+
     # -- for the part
 
     def combiners(self) -> tuple[model.Combiner, ...]:
@@ -144,11 +159,12 @@ class LoopWriter:
 
     def tables(self) -> tuple[model.Table, ...]:
         """Return the constant arrays of both."""
-        return sum((w.tables() for w in self._inner.values()), tables(self._loop.body, self._values.tables))
+        own = (*tables(self._loop.body, self._values.tables), *tables(self._graph, self._after.tables))
+        return sum((w.tables() for w in self._inner.values()), own)
 
     def declared(self) -> tuple[st.Statement, ...]:
         """Return the declarations of cached arrays, and the loop-invariant values."""
-        own = (*self._arrays(), *self._values.uniform.lines[UNIFORM])
+        own = (*self._arrays(), *self._values.uniform.lines[UNIFORM], *self._after.uniform.lines[UNIFORM])
         return sum((w.declared() for w in self._inner.values()), own)
 
     def _arrays(self) -> list[st.Allocate]:
@@ -169,16 +185,20 @@ class LoopWriter:
         groups.append([st.Swap(self._cached[i], k.type.dtype) for i, k in self._team.cached.items() if k.copies == 2])
         first = guarded_from(self._loop, self._team.groups)
         step = [s for group in groups[:first] for s in group]
-        step += self._where_guarded([s for group in groups[first:] for s in group])
+        step += self._where_guarded([s for group in groups[first:] for s in group], sync)
         start, end = self._start(), self._end()
         return (*start, sync, st.For.times(self._loop.step, self._loop.trips, (*self._tests(), *step)), *end)
 
-    def _where_guarded(self, statements: Sequence[st.Statement]) -> Sequence[st.Statement]:
-        """Return statements that are executed only where the loop's guard holds."""
+    def _where_guarded(self, statements: Sequence[st.Statement], sync: st.Barrier) -> Sequence[st.Statement]:
+        """Return statements that are executed only where the loop's guard holds. All threads have tested it before one
+        goes on to the next iteration, whose guard lies in the same place.
+        """
         if self._loop.guard is None:
             return statements
         test = st.LeaveUnless(Cell(self._cached[self._loop.guard], const(0), "pred"))
-        return [st.For.times(f"{self._loop.step}_turn", 1, (test, *statements))]
+        *before, last = (n for n, s in enumerate(statements) if s == sync)
+        done = [s for n, s in enumerate(statements) if n != last]
+        return [st.For.times(f"{self._loop.step}_turn", 1, (test, *done)), sync]
 
     def _tests(self) -> list[st.LeaveUnless]:
         test = self._loop.test
@@ -215,7 +235,17 @@ class LoopWriter:
             target = Cell(self._out[c.result], self._values.index(linearize(index, tensor.dims)), tensor.dtype)
             write = st.Assign(target, self._own(c.parameter, size))
             statements.append(st.Items(*place_axes(size), (), (self._guarded(write, is_uniform(c.binding)),)))
-        return statements
+        return [*statements, *map(self._epilogue, self._loop.ends)]
+
+    def _epilogue(self, end: End) -> st.Items:
+        """Return the sweep that computes a value outside from the last values."""
+        values, tensor, size = self._after, self._graph[end.node].tensor, prod(inner_sizes(end.binding))
+        index = index_at(self._loop, end.binding, var(PLACE, size))
+        scope = values.open(PER_PLACE, frozenset(), frozenset())
+        value = values.element(end.node, index).value
+        target = Cell(self._out[end.node], values.index(linearize(index, tensor.dims)), tensor.dtype)
+        values.close()
+        return st.Items(*place_axes(size), (), (*_lines(scope), st.Assign(target, value)))
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign:
         """Return a write that one team does if all have the same value."""
@@ -252,7 +282,8 @@ class LoopWriter:
         steps = tuple(self._steps(sweep, group, sums) for group in groups)
         declared += tuple(s for group in groups for s in self._blocked(group, sums, 1).declarations())
         shape, divided = (*place_axes(sweep.lanes, sweep.runs), 1, vector), _is_divided(sweep, before)
-        return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided)]
+        fragments = sweep.sharing.fragments
+        return [*before, st.Sums(*shape, declared, steps, self._finish(sweep, sums), divided, fragments=fragments)]
 
     def _split(self, sweep: Sweep) -> list[st.Statement]:
         sums, split = self._accumulators(sweep), sweep.sharing.split

@@ -28,17 +28,12 @@ def _packs(device: Device) -> bool:
     return device.target.packs_launches
 
 
-def _sweeps(device: Device) -> bool:
-    """Return whether one thread runs a team's sweeps in turn."""
-    return device.target.runs_sweeps_in_turn
-
-
 def _in_vectors(device: Device) -> bool:
     """Return whether a compiler makes vectors of what lanes compute."""
     return device.target.lanes_are_vectors
 
 
-STREAMING: Pipeline[Graph, Device] = Pipeline("stream", Pass("stream-reductions", with_streams, _sweeps), verify=verify)
+STREAMING: Pipeline[Graph, Device] = Pipeline("stream", Pass("stream-reductions", with_streams), verify=verify)
 """Compute arrays that only reductions read tile by tile, with the reductions."""
 
 EXPANDING: Pipeline[Graph, Device] = Pipeline(

@@ -70,6 +70,9 @@ class Sharing(Struct, frozen=True):
     wide: int = 1
     chunk: int = 0
     pieces: int = 1
+    fragments: tuple[int, ...] = ()
+    """Of a product by tensor cores: the fragments that a warp holds, of 16 places of the other factor by 8 of ``lane``,
+    along each."""
 
     @property
     def sums(self) -> int:

@@ -53,6 +53,13 @@ class Stacked(Struct, frozen=True):
     binding: Binding
 
 
+class End(Struct, frozen=True):
+    """A value outside that each team computes its elements of after the last iteration."""
+
+    node: int
+    binding: Binding
+
+
 @dataclass(frozen=True, eq=False)
 class TeamLoop:
     """A loop of ``trips`` iterations of which ``rows`` teams do a part each; where nobody knows how many there are
@@ -91,6 +98,8 @@ class TeamLoop:
     """The share of iterations in which it is likely to hold."""
     pieces: int = 1
     """Those of heavy sweeps, on a CPU: helpers may do some of them, on other cores."""
+    ends: tuple[End, ...] = ()
+    """What the epilogue leaves."""
 
     @property
     def likely_trips(self) -> int:
@@ -137,4 +146,5 @@ class TeamLoop:
         )
         stacked = tuple(replace(s, result=ids[s.result]) for s in self.stacked)
         arrays = MappingProxyType({i: ids[outside] for i, outside in self.arrays.items()})
-        return replace(self, carried=carried, stacked=stacked, arrays=arrays)
+        ends = tuple(replace(e, node=ids[e.node]) for e in self.ends)
+        return replace(self, carried=carried, stacked=stacked, arrays=arrays, ends=ends)

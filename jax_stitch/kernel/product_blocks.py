@@ -44,7 +44,7 @@ def product_blocks(kernel: Kernel) -> Kernel:
 
 def _in_blocks(s: st.Sums) -> st.Sums:
     """Return a sweep with those of its steps in blocks that can be."""
-    if s.split > 1:
+    if s.split > 1 or s.fragments:
         return s
     terms = [_products(s, steps) for steps in s.steps]
     at_zero = from_zero(s, terms)

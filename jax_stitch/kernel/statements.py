@@ -337,6 +337,9 @@ class Sums(Struct, frozen=True):
     finish: Body
     divided: bool = False
     outlined: bool = False
+    fragments: tuple[int, ...] = ()
+    """Where tensor cores compute the sums, of products alone: the fragments that a warp holds, of 16 runs by 8 lanes,
+    along each."""
 
 
 Statement = (

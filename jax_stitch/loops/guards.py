@@ -1,8 +1,7 @@
 """Iterations that change nothing: a loop whose carried values all keep what they are unless a truth holds.
 
 So does a batched ``while_loop`` write what each row does until it ends, and a scan over padded sequences. A team
-of one thread tests the truth first, and does the rest of the iteration only where it holds; of several, one might test
-the next iteration's.
+tests the truth first, and does the rest of the iteration only where it holds.
 """
 
 from __future__ import annotations

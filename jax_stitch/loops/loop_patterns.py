@@ -13,6 +13,7 @@ from jax_stitch.graph.model import STREAMED, Graph, Node
 from jax_stitch.graph.opcodes import python_call
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
+from jax_stitch.loops.epilogue import with_epilogue
 from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, SPLITTING, UNROLLING, Loop, whiles
 from jax_stitch.loops.products import sums_of
 from jax_stitch.loops.short_loops import SHORT
@@ -53,7 +54,8 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
         inputs = set(loop.arrays.values()) | {c.initial for c in loop.carried if one_literal(graph, c.initial) is None}
         outputs = [c.result for c in loop.carried if c.result is not None] + [s.result for s in loop.stacked]
         nodes = frozenset({node.id, *graph.users[node.id]})
-        patterns.append(Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), loop=loop))
+        pattern = Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), loop=loop)
+        patterns.append(with_epilogue(graph, pattern) if STREAMED in node.attributes else pattern)
     return ThreadLoops((*patterns, *sums_of(graph, patterns, device)), MappingProxyType(refused))
 
 

@@ -21,6 +21,7 @@ from jax_stitch.ir.chunks import chunk_of
 from jax_stitch.ir.sweeps import BarrierGroup, Sharing, Sweep, Target, binding_of, index_at, step_groups
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.blocks import StepRead, block_clocks, block_sharings, is_plain
+from jax_stitch.loops.fragments import THREADS, fragment_clocks, fragment_sharings, unit_of
 from jax_stitch.loops.helped import divided, divided_clocks
 from jax_stitch.loops.read_cost import vector_loads, warp_clocks
 from jax_stitch.loops.results import apart_clocks
@@ -70,6 +71,8 @@ def team_threads(loop: TeamLoop, groups: Sequence[BarrierGroup], device: Device)
     """Return the threads of a block: one for each place of the largest sweep, more where each reduces much."""
     if device.target.lanes_are_vectors:
         return 1
+    if any(unit_of(loop, r, device) for group in groups for sweep in group for r in sweep.reduces):
+        return THREADS
     most = device.warp_size
     for group in groups:
         for sweep in group:
@@ -112,6 +115,7 @@ def best_sharing(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> 
     alone = alone and not all(is_extremum(loop.body[r]) for r in sweep.reduces)
     most = COMPUTED_ACCUMULATORS if alone else MOST_ACCUMULATORS
     options = [*_options(sweep, widest, steps, device, most), *_blocks(loop, sweep, device)]
+    options += _in_fragments(loop, sweep, device)
     taken = _taken(loop, sweep, threads, device)
     return min((replace(sweep, sharing=o) for o in options), key=lambda p: (taken(p), p.sharing.sums))
 
@@ -122,6 +126,12 @@ def _blocks(loop: TeamLoop, sweep: Sweep, device: Device) -> list[Sharing]:
     accesses = list(_step_reads(loop, sweep))
     # A product of a value with itself reads one element.
     return block_sharings(sweep, accesses, device) if len(accesses) == 2 * len(sweep.reduces) else []
+
+
+def _in_fragments(loop: TeamLoop, sweep: Sweep, device: Device) -> list[Sharing]:
+    if any(unit_of(loop, r, device) is None for r in sweep.reduces):
+        return []
+    return list(fragment_sharings(loop, sweep, list(_step_reads(loop, sweep)), device))
 
 
 def _taken(loop: TeamLoop, sweep: Sweep, threads: int, device: Device) -> Callable[[Sweep], float]:
@@ -324,6 +334,8 @@ def _time(
     sums = sharing.sums * len(sweep.reduces)
     items = prod(sweep.sizes) // sharing.sums
     each = ceil(steps / sharing.split)
+    if sharing.fragments:
+        return fragment_clocks(loop, sweep, accesses, threads, device)
     if sharing.chunk:
         storing = 4.0 * sums * ceil(sweep.lanes / device.warp_size)
         return sweep.runs * (steps * block_clocks(sweep, accesses, device) + storing)

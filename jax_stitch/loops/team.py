@@ -110,7 +110,7 @@ def _team_loop(graph: Graph, node: Node, device: Device, single: bool, most: int
     roles = roles_of(graph, node, step=step)
     if roles is None or (roles.trips is None and not is_tested_last(node)):
         raise NotForTeams("a loop of unknown length, or whose constant values are read outside")
-    if device.target.runs_sweeps_in_turn and (tested := guarded(roles)) is not None:
+    if (tested := guarded(roles)) is not None:
         try:
             return _laid_out(tested[0], tested[1], node, device, single, most, step)
         except NotForTeams:
@@ -217,10 +217,10 @@ def intermediates_of(
         if node.op == "scatter" and scatter_reason(body, node) is None:
             intermediates.add(i)
         if node.op == "dot":
-            sources = {_made_by(body, o) for o in node.operands}
+            sources = {_unrounded(body, made_by(body, o)) for o in node.operands}
             intermediates |= {o for o in sources if not _is_read(body, o)}
         if node.op == "broadcast" and node.tensor.size >= REUSED * body[node.operands[0]].tensor.size:
-            source = _made_by(body, node.operands[0])
+            source = made_by(body, node.operands[0])
             if _is_heavy(body, source):
                 intermediates.add(source)
     apart: set[int] = set()
@@ -264,11 +264,19 @@ def needed(body: Graph, roots: Iterable[int]) -> set[int]:
     return reached
 
 
-def _made_by(body: Graph, i: int) -> int:
+def made_by(body: Graph, i: int) -> int:
     """Return the node that computes a value which others merely move."""
     while body[i].op in ("reshape", "transpose", "broadcast", "slice", "reverse", "dynamic-slice"):
         i = body[i].operands[0]
     return i
+
+
+def _unrounded(body: Graph, i: int) -> int:
+    """Return what a product's factor is rounded from, if others read that too: it is cached once, for all of them."""
+    if body[i].op != "reduce-precision":
+        return i
+    source = made_by(body, body[i].operands[0])
+    return source if len(body.users[source]) > 1 and not _is_read(body, source) else i
 
 
 def _is_heavy(body: Graph, i: int) -> bool:

@@ -32,6 +32,8 @@ def best_team(graph: Graph, node: Node, body: Graph, device: Device) -> TeamLoop
     Raises ``NotForTeams``, also where that is not faster than XLA's own kernels for ``body``.
     """
     plain = _block_teams(graph, node, device)
+    if STREAMED in node.attributes:
+        return _helped(plain, device)
     wide = _spread(plain if plain.rows == 1 else team_loop(graph, node, device, single=True), device)
     if not is_worth(plain, node, body, device):
         if wide is None or not is_worth(wide, node, body, device):

@@ -20,7 +20,7 @@ from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.graph.model import STREAMED, Graph, Node, TensorType
 from jax_stitch.indices.variables import ROW
 from jax_stitch.ir.nest import Nest, NestedLoop, Output
 from jax_stitch.ir.pattern import Pattern
@@ -63,6 +63,10 @@ class ThreadLoops(Struct, frozen=True):
     refused: Mapping[int, str]
 
 
+IN_TILES = "a loop whose rows are tiles, each for a team"
+"""Why no thread runs a loop by itself, as the end of a sentence."""
+
+
 def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
     """Return a pattern for every loop of ``graph`` (and those that join it) that is local to the rows of what it
     carries.
@@ -77,6 +81,9 @@ def thread_loops(graph: Graph, device: Device) -> ThreadLoops:
             continue
         loops = tuple(nested for nested in opened.loops if nested.node == node.id)
         if not loops:
+            continue
+        if STREAMED in node.attributes:
+            refused[node.id] = IN_TILES
             continue
         try:
             group = _Group.of(graph, opened, loops, device)

@@ -16,6 +16,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.factorizations import CALLED, library_call
 from jax_stitch.graph.model import COPIED, ONE_KERNEL, ROLLED, Graph, Node, TensorType
+from jax_stitch.graph.products import has_default_precision
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 from jax_stitch.ir.nest import UNKNOWN_TRIPS
@@ -154,7 +155,8 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
     slowness = 1 / device.target.product_share
     # A CPU core starts two vector multiplications per clock.
     if not device.target.lanes_are_vectors:
-        return slowness
+        unit = device.matrix_unit(body[dot.operands[0]].tensor.dtype) if has_default_precision(dot) else None
+        return slowness if unit is None else slowness * device.fp32_lanes / unit.rate
     products = dot.tensor.size * prod(steps_of(body, dot))
     slowness = slowness / 2 + PACK_CLOCKS * body[dot.operands[0]].tensor.size * device.fp32_lanes / products
     return slowness * (device.multiprocessors if products <= SHARED_PRODUCT else 1)

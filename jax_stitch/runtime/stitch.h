@@ -359,6 +359,7 @@ template <class C, bool LANES, int TR, int TL> ST_FN void reduce_lanes(typename 
 #include "sort.h"
 #include "team.h"
 #include "product.h"
+#include "fragments.h"
 #include "squares.h"
 #include "tiles.h"
 #include "vector.h"

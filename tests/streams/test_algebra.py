@@ -44,9 +44,9 @@ def rewritten(graph: Graph, most: int = 16) -> Graph | None:
 def _next(graph: Graph, most: int) -> Graph | None:
     for stream in streams(graph):
         first = first_sweep(stream)
-        tiles = tiling(first, most) if first is not None and is_streamable(first) else None
+        tiles = tiling(first, most, most) if first is not None and is_streamable(first) else None
         if first is not None and tiles is not None:
-            return streamed(first, tiles)
+            return streamed(first, tiles, devices.get("zen4"))
     return None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from jax_stitch.devices import Device
 from jax_stitch.fusion.streams.masks import is_exponential
 from jax_stitch.fusion.streams.separation import Form, Kind
 from jax_stitch.fusion.streams.stream import Key, Stream
@@ -17,6 +18,8 @@ from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.builder import Builder, freeze
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, GraphLayouts, Node, TensorType
+from jax_stitch.graph.products import has_default_precision
+from jax_stitch.loops.fragments import COLUMNS, ROWS
 
 COUNTER = TensorType("s32", ())
 """The type of what counts tiles."""
@@ -43,8 +46,11 @@ class Sum(Struct, frozen=True):
 class TileBody:
     """One iteration: the tile of each member, and what it does to the values carried."""
 
-    def __init__(self, stream: Stream, tiling: Tiling, known: Mapping[Key, Form], origin: Node, types: Arrays):
+    def __init__(
+        self, stream: Stream, tiling: Tiling, known: Mapping[Key, Form], origin: Node, types: Arrays, device: Device
+    ):
         self.stream, self.known, self._arrays = stream, known, dict[tuple[Key, bool], int]()
+        self._device = device
         self.builder = Builder("tile")
         self.tiles = Tiles(self.builder, stream, tiling, origin)
         self.counter = self.builder.parameter(COUNTER)
@@ -69,9 +75,11 @@ class TileBody:
         if number is not None:
             return self.tiles.number(*number)
         array = self._arrays[key, own_first]
-        if not self.stream.has_axis(key):
+        if self.stream.has_axis(key):
+            array = self.tiles.cut(array, key, self._start)
+        elif packs(self._device):
             return array
-        return self.tiles.arranged(self.tiles.cut(array, key, self._start), key, own_first=own_first)
+        return self.tiles.arranged(array, key, own_first=own_first)
 
     def free(self, key: Key) -> int:
         """Return the tile of the free part of a value."""
@@ -118,8 +126,21 @@ class TileBody:
         along, beside = sorted(operands, key=lambda o: not self.stream.has_axis(o))
         t, made = self.tiles, TensorType(node.tensor.dtype, self.tiles.dims(PER_STEP))
         left = self.with_rows(self.leaf(along), along)
-        right = self.with_rows(self.leaf(beside, own_first=True), beside)
-        return t.builder.derive(t.origin, "dot", made, [left, right], _contracting(node, 2, 1))
+        own_first = packs(self._device)
+        right = self.with_rows(self.leaf(beside, own_first=own_first), beside)
+        factors = self._rounded(node, left, right, t.type(left).dims[2], made.dims[1:])
+        return t.builder.derive(t.origin, "dot", made, factors, _contracting(node, 2, 1 if own_first else 2))
+
+    def _rounded(self, node: Node, left: int, right: int, steps: int, places: Sequence[int]) -> list[int]:
+        """Return the factors of a product, in the precision of the tensor cores where these take its tiles."""
+        t = self.tiles
+        unit = self._device.matrix_unit(t.type(left).dtype) if has_default_precision(node) else None
+        runs, lanes = sorted(places, key=lambda n: n % ROWS > 0)
+        fits = unit is not None and steps % unit.steps == 0 and runs % ROWS == 0 and lanes % COLUMNS == 0
+        if unit is None or not fits or t.type(left).dtype != t.type(right).dtype:
+            return [left, right]
+        bits = {"exponent_bits": unit.bits[0], "mantissa_bits": unit.bits[1]}
+        return [t.add("reduce-precision", t.type(i), [i], **bits) for i in (left, right)]
 
     def with_rows(self, i: int, key: Key) -> int:
         """Return a tile with own dimensions, for each row."""
@@ -169,7 +190,8 @@ class TileBody:
             right = self.with_rows(self.leaf(other), other)
             made = TensorType(dtype, (*t.dims(PER_LANE), *t.type(right).dims[2:]))
             attributes = _contracting(node, 1, 1)
-            tile = t.builder.derive(t.origin, "dot", made, [self._summed(term), right], attributes)
+            factors = self._rounded(node, self._summed(term), right, t.tiling.step, made.dims[1:])
+            tile = t.builder.derive(t.origin, "dot", made, factors, attributes)
         else:
             term = operands[0]
             tile = t.combined("add", t.converted(self._summed(term), dtype))
@@ -201,6 +223,13 @@ class TileBody:
                 after = t.add("select", type_, [t.spread(changes, type_.dims, (0,)), after, r.before])
             results[r.before] = after
         return self.builder.finish([results.get(p, p) for p in self.builder.parameters], False, GraphLayouts())
+
+
+def packs(device: Device) -> bool:
+    """Return whether what does not change from tile to tile is arranged before a loop. Where lanes have shared memory
+    the loop copies each tile there, in whatever order it lies.
+    """
+    return device.target.lanes_are_vectors
 
 
 def accumulated(dtype: str) -> str:

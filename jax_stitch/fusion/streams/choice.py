@@ -21,6 +21,11 @@ TILE = 64
 over so many steps hide the latency of what stands before and after them.
 """
 
+MORE_LANES = 2
+"""By what factor more elements a tile may have along its lanes where a block has memory of its own: what is copied
+there serves all lanes.
+"""
+
 AROUND = 3
 """Calls that arrange what a loop over tiles reads, and that finish what it returns."""
 
@@ -60,18 +65,18 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | Non
     """
     best: tuple[float, Graph] | None = None
     taken, before = set[int](), None
-    for stream, tiles in _candidates(graph):
+    for stream, tiles in _candidates(graph, device):
         nodes = {key.node for key in (*stream.members, *stream.reductions) if graph[key.node].op == "dot"}
         if best is not None and taken.isdisjoint(nodes):
             continue
-        if (like := _signature(stream)) in refused or not (stream.is_closed or _is_wide(stream)):
+        if (like := (_signature(stream), tiles.lanes)) in refused or not (stream.is_closed or _is_wide(stream)):
             continue
-        made = streamed(stream, tiles)
+        made = streamed(stream, tiles, device)
         if HELD * _tile_bytes(made, tiles) > device.shared_per_block_optin:
             refused.add(like)
             continue
         if not stream.is_closed:
-            made = _with_readers(made, _products(stream))
+            made = _with_readers(made, _products(stream), device)
         before = seconds(graph, device) if before is None else before
         after = seconds(made, device)
         if before is None or after is None or after >= before:
@@ -82,13 +87,16 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | Non
     return None if best is None else best[1]
 
 
-def _candidates(graph: Graph) -> Iterator[tuple[Stream, Tiling]]:
-    """Yield the streams of a graph that may be loops, each with its tiles."""
+def _candidates(graph: Graph, device: Device) -> Iterator[tuple[Stream, Tiling]]:
+    """Yield the streams of a graph that may be loops, with tiles of each size."""
+    factors = (1,) if device.target.lanes_are_vectors else (1, MORE_LANES)
     for found in streams(graph):
         stream = first_sweep(found)
-        tiles = tiling(stream, TILE) if stream is not None and is_streamable(stream) else None
-        if stream is not None and tiles is not None:
-            yield stream, tiles
+        if stream is None or not is_streamable(stream):
+            continue
+        for tiles in dict.fromkeys(tiling(stream, TILE, TILE * factor) for factor in factors):
+            if tiles is not None:
+                yield stream, tiles
 
 
 def _tile_bytes(graph: Graph, tiles: Tiling) -> int:
@@ -98,14 +106,14 @@ def _tile_bytes(graph: Graph, tiles: Tiling) -> int:
     return max((sum(node_bytes(o) // tiles.rows for o in factors) for factors in products), default=0)
 
 
-def _with_readers(graph: Graph, products: set[str]) -> Graph:
+def _with_readers(graph: Graph, products: set[str], device: Device) -> Graph:
     """Return the graph with all streams as loops that hold some of these products: those that an open stream leaves."""
     for _ in range(MOST_LOOPS):
-        found = next((c for c in _candidates(graph) if not products.isdisjoint(_products(c[0]))), None)
+        found = next((c for c in _candidates(graph, device) if not products.isdisjoint(_products(c[0]))), None)
         if found is None:
             break
         products |= _products(found[0])
-        graph = streamed(*found)
+        graph = streamed(*found, device)
     return graph
 
 

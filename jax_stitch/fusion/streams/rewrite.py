@@ -7,7 +7,8 @@ from functools import reduce
 
 import numpy as np
 
-from jax_stitch.fusion.streams.body import TileBody, number_of
+from jax_stitch.devices import Device
+from jax_stitch.fusion.streams.body import TileBody, number_of, packs
 from jax_stitch.fusion.streams.masks import share_of_tiles
 from jax_stitch.fusion.streams.separation import Form, Kind, Row, forms
 from jax_stitch.fusion.streams.skipped import changes
@@ -21,16 +22,16 @@ from jax_stitch.ir.nest import LIKELY_SHARE
 from jax_stitch.util.values import replace
 
 
-def streamed(stream: Stream, tiling: Tiling) -> Graph:
+def streamed(stream: Stream, tiling: Tiling, device: Device) -> Graph:
     """Return the graph with a stream, all of whose reductions run in one sweep, as a loop over tiles."""
-    return _Rewrite(stream, tiling, forms(stream)).graph()
+    return _Rewrite(stream, tiling, forms(stream), device).graph()
 
 
 class _Rewrite:
     """The rewriting of one stream."""
 
-    def __init__(self, stream: Stream, tiling: Tiling, known: Mapping[Key, Form]):
-        self._stream, self._tiling, self._known = stream, tiling, known
+    def __init__(self, stream: Stream, tiling: Tiling, known: Mapping[Key, Form], device: Device):
+        self._stream, self._tiling, self._known, self._device = stream, tiling, known, device
         graph = stream.graph
         self._builder = Builder(graph.name)
         last = graph[stream.reductions[-1].node]
@@ -67,7 +68,7 @@ class _Rewrite:
         """Add the loop; return its body and its results, the running values."""
         arrays = {array: self._array(*array) for array in self._read()}
         types = {array: self._tiles.type(i) for array, i in arrays.items()}
-        body = TileBody(self._stream, self._tiling, self._known, self._origin, types)
+        body = TileBody(self._stream, self._tiling, self._known, self._origin, types, self._device)
         truth = changes(body)
         graph = body.graph(truth)
         first = {r.before: self._tiles.number(body.tiles.type(r.before).dtype, FIRST[r.by]) for r in body.running}
@@ -107,13 +108,13 @@ class _Rewrite:
             reads = operands[:1] if stream.graph[key.node].op == "reduce" else operands
             for o in reads:
                 if o in leaves and number_of(stream.graph[o.node]) is None:
-                    found[o, is_product and not stream.has_axis(o)] = None
+                    found[o, is_product and not stream.has_axis(o) and packs(self._device)] = None
         return list(found)
 
     def _array(self, key: Key, own_first: bool) -> int:
         """Return what the loop is given of a leaf: what does not change from tile to tile is arranged before it."""
         array = self._tiles.divided(self._ids[key.node], key)
-        if self._stream.has_axis(key):
+        if self._stream.has_axis(key) or not packs(self._device):
             return array
         return self._tiles.arranged(array, key, own_first=own_first)
 
@@ -176,7 +177,9 @@ class _Rewrite:
         operands = stream.operands.get(key)
         if operands is None:
             number = number_of(stream.graph[key.node])
-            return t.number(*number) if number is not None else self._array(key, own_first=False)
+            if number is not None:
+                return t.number(*number)
+            return t.arranged(t.divided(self._ids[key.node], key), key, own_first=False)
         if stream.graph[key.node].op == "iota":
             return t.iota(key, None)
         shapes = [_without_axis(t.shape(o)) for o in operands]

@@ -78,9 +78,9 @@ class Tiling(Struct, frozen=True):
         return any(f == self.lane or f in self.grid for f in self.parts(binding))
 
 
-def tiling(stream: Stream, most: int) -> Tiling | None:
-    """Return how a stream is divided into tiles of ``most`` elements along each axis at most; None where its axes
-    are too short or do not nest, or no value is shared by all lanes.
+def tiling(stream: Stream, most: int, most_lanes: int) -> Tiling | None:
+    """Return how a stream is divided into tiles of ``most`` elements at most along its axis, and ``most_lanes`` along
+    another; None where its axes are too short or do not nest, or no value is shared by all lanes.
     """
     axes = _axes([*stream.operands, *stream.leaves()])
     if axes is None or stream.axis not in axes:
@@ -92,7 +92,7 @@ def tiling(stream: Stream, most: int) -> Tiling | None:
         return None
     if min(stream.axis.size, lane.size) < LEAST:
         return None
-    step, lanes = _length(stream.axis.size, most), _length(lane.size, most)
+    step, lanes = _length(stream.axis.size, most), _length(lane.size, most_lanes)
     grid = tuple(sorted((f for f in others if f != lane), key=lambda f: -(f.stride or 0)))
     made = Tiling(stream.axis, step, lane, lanes, grid)
     return made if all(_fits(stream, made, key) for key in stream.operands) else None

@@ -84,6 +84,8 @@ class BarrierCheck:
         self._found: dict[str, Finding] = {}
         self._seen: dict[Any, list[tuple[_State, _State]]] = {}
         """The states before a loop's body and behind it, by the loop."""
+        self._left: list[_State] = []
+        """The states in which threads leave the loop at hand."""
 
     def findings(self) -> Iterator[Finding]:
         sequence = 1 if isinstance(self._part.shape, TeamShape) else self._part.shape.sequence
@@ -140,17 +142,24 @@ class BarrierCheck:
                 self._reads(name, key, s, own=True)
 
     def _repeated(self, s: st.For, uniform: bool) -> None:
-        """Check a loop's body twice, unless it was entered before in the same state: then what follows is known.
+        """Check a loop's body twice, if it has several iterations, unless it was entered before in the same state: then
+        what follows is known. Threads may come from its end, or from where they leave it.
 
         Loops in loops are gone through as often as there are states in which they begin, not twice as often as the loop
         around.
         """
         known = self._seen.setdefault((id(s), uniform, self._items), [])
-        for _ in range(2):
+        for _ in range(1 if s.trips == 1 else 2):
             before = self._state()
             after = next((left for begun, left in known if begun == before), None)
             if after is None:
+                outer, self._left = self._left, []
                 self._body(s.body, uniform)
+                for written, read, _ in self._left:
+                    for held, more in ((self._written, written), (self._read, read)):
+                        for name, keys in more.items():
+                            held.setdefault(name, set()).update(keys)
+                self._left = outer
                 known.append((before, self._state()))
             else:
                 self._written, self._read = ({name: set(keys) for name, keys in held.items()} for held in after[:2])
@@ -211,6 +220,8 @@ class BarrierCheck:
         for child in inside(s):
             self._statement(child, uniform)
         self._items = outer
+        if isinstance(s, st.LeaveUnless):
+            self._left.append(self._state())
 
     def _swap(self, name: str) -> None:
         following = f"next_{name}"

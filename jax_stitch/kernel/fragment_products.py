@@ -1,0 +1,72 @@
+"""Products by tensor cores: the steps of sweeps that warps share out in fragments become ``multiply`` intrinsics, of one
+factor that changes along the runs alone and one along the lanes alone.
+
+A sweep whose steps are something else is done place by place, each by one thread, as if it had no fragments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Element, Fused, IndexValue, Op, Ref, Value
+from jax_stitch.kernel.model import Kernel
+from jax_stitch.kernel.threads import How
+from jax_stitch.kernel.walk import map_sweeps, nodes
+from jax_stitch.util.values import replace
+
+
+def fragment_products(kernel: Kernel) -> Kernel:
+    """Return the kernel with the products of sweeps in fragments as intrinsics."""
+
+
+    def rewrite(s: st.Items | st.Sums) -> st.Body:
+        return (_multiplied(s),) if isinstance(s, st.Sums) and s.fragments else (s,)
+
+    return map_sweeps(kernel, rewrite, of_one_thread=False)
+
+
+def _multiplied(s: st.Sums) -> st.Sums:
+    made: list[st.Steps] = []
+    for steps in s.steps:
+        products = _products(s, steps)
+        if products is None:
+            return replace(s, fragments=())
+        made.append(replace(steps, term=replace(steps.term, how=How.REGISTERS), body=products))
+    return replace(s, steps=tuple(made))
+
+
+def _products(s: st.Sums, steps: st.Steps) -> tuple[st.Apply, ...] | None:
+    """Return the products of steps; None of steps that do something else."""
+    values: dict[str, Value] = {}
+    products: list[st.Apply] = []
+    if steps.joins is not None:
+        return None
+    for line in steps.body:
+        match line:
+            case st.Define(name, _, value):
+                values[name] = value
+            case st.Assign(Ref(name) as target, Fused(_, left, right, addend)) if addend == target:
+                factors = [_inlined(values, v) for v in (left, right)]
+                factors.sort(key=lambda f: s.lane.variable in _variables(f))
+                if s.lane.variable in _variables(factors[0]) or s.run.variable in _variables(factors[1]):
+                    return None
+                products.append(st.Apply("multiply", (name,), sizes=(1, 1), operands=tuple(factors)))
+            case _:
+                return None
+    return tuple(products)
+
+
+def _inlined(values: Mapping[str, Value], value: Value) -> Value:
+    """Return a value with the steps' own names in it replaced by what they stand for."""
+    match value:
+        case Ref(name):
+            return _inlined(values, values[name]) if name in values else value
+        case Op(operation, dtype, operands):
+            return replace(value, operands=tuple(_inlined(values, o) for o in operands))
+        case _:
+            return value
+
+
+def _variables(value: Value) -> set[str]:
+    return {v.name for e in nodes(value) if isinstance(e, Element | IndexValue) for v in e.at.variables()}

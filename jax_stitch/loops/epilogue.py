@@ -1,0 +1,134 @@
+"""Epilogues of loops: what is computed element by element from the values that a loop leaves, where each team needs only
+its own. Its threads compute it after the last iteration, and what only it reads is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from math import prod
+from types import MappingProxyType
+
+from jax_stitch.analysis.accesses import CACHED, COMPUTED, LEFT_OUT, LOADED, Element, View, walk
+from jax_stitch.analysis.binding import Binding, covers, index_of, inner_sizes, position_in, to_result
+from jax_stitch.analysis.sizes import node_bytes
+from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
+from jax_stitch.graph.model import Graph, Node, TensorType
+from jax_stitch.indices import var
+from jax_stitch.indices.variables import PLACE, row_index
+from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.team import End, TeamLoop
+from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.util.values import replace
+
+MOVES = frozenset({"broadcast", "reshape", "slice", "transpose"})
+"""Operations of epilogues that only move elements."""
+
+MOST_OPERATIONS = 64
+"""Of an epilogue: all of them are written out for each of its results."""
+
+
+def with_epilogue(graph: Graph, pattern: Pattern) -> Pattern:
+    """Return a pattern of a loop in teams with its epilogue, where less is written then."""
+    loop = pattern.loop
+    assert isinstance(loop, TeamLoop)
+    if loop.blocks > 1 or loop.inner:
+        return pattern
+    found = _Epilogue(graph, loop, pattern)
+    bound = found.bound()
+    if not bound or len(bound) > MOST_OPERATIONS:
+        return pattern
+    inside = {*pattern.nodes, *bound}
+    results = {c.result for c in loop.carried if c.result is not None}
+    ends = [i for i in bound if _is_read(graph, i, inside)]
+    left = [i for i in pattern.outputs if i not in results or _is_read(graph, i, inside)]
+    outputs = sorted({*left, *ends})
+    if sum(node_bytes(graph[i]) for i in outputs) > sum(node_bytes(graph[i]) for i in pattern.outputs):
+        return pattern
+    outside = {o for i in bound for o in graph[i].operands if o not in inside and not found.is_written(o)}
+    return replace(
+        pattern,
+        nodes=frozenset(inside),
+        copies=frozenset(found.numbers & _operands_of(graph, bound)),
+        inputs=tuple(sorted({*pattern.inputs, *outside})),
+        outputs=tuple(outputs),
+        loop=replace(loop, ends=tuple(End(i, bound[i]) for i in ends)),
+    )
+
+
+def _is_read(graph: Graph, i: int, inside: Collection[int]) -> bool:
+    """Return whether something else than the epilogue needs a value."""
+    return i in graph.result_set or not inside >= set(graph.users[i])
+
+
+class _Epilogue(View):
+    """The values behind a loop that its teams may compute, in their order."""
+
+    def __init__(self, graph: Graph, loop: TeamLoop, pattern: Pattern):
+        super().__init__(graph)
+        self._loop, self._row = loop, row_index(loop.rows)
+        self._results = {c.result: c.binding for c in loop.carried if c.result is not None}
+        self._bound: dict[int, Binding] = {}
+        self.numbers: set[int] = set()
+        """Arrays of one number, and the like, which others may compute too."""
+        (self._while,) = (i for i in pattern.nodes if graph[i].op == "while")
+        self._before = _ancestors(graph, self._while)
+
+    def bound(self) -> Mapping[int, Binding]:
+        """Return the values and their bindings."""
+        for n in self.graph.nodes:
+            if n.op not in ELEMENTWISE and n.op not in MOVES:
+                continue
+            if isinstance(n.type, TensorType) and all(map(self.is_written, n.operands)):
+                self.numbers.add(n.id)
+            elif n.id > self._while:
+                self._try(n)
+        return MappingProxyType(self._bound)
+
+    def is_written(self, i: int) -> bool:
+        """Return whether a value stands in the text of a kernel: it is made of numbers and indices alone."""
+        return i in self.numbers or is_rematerializable(self.graph[i])
+
+    def kind(self, element: Element) -> str:
+        i, _ = element
+        if i in self._results:
+            return CACHED
+        if i in self._bound or i in self.numbers:
+            return COMPUTED
+        return LEFT_OUT if is_rematerializable(self.graph[i]) else LOADED
+
+    def _try(self, n: Node) -> None:
+        known = {**self._results, **self._bound}
+        own = [k for k, o in enumerate(n.operands) if o in known]
+        if not own or not isinstance(n.type, TensorType) or reason_unsupported(self.graph, n) is not None:
+            return
+        if not all(o in known or o in self._before or self.is_written(o) for o in n.operands):
+            return
+        for k in own:
+            binding = to_result(self.graph, n, k, known[n.operands[k]])
+            if binding is not None and covers(binding, self._loop.rows):
+                self._bound[n.id] = binding
+                if self._is_own(n, binding):
+                    return
+                del self._bound[n.id]
+
+    def _is_own(self, n: Node, binding: Binding) -> bool:
+        """Return whether a team computes its elements of a value from what it has itself."""
+        index = index_of(binding, self._row, var(PLACE, prod(inner_sizes(binding))))
+        reached = walk(self, [(n.id, index)])
+        return all(position_in(self._results[i], self._row, at) is not None for i, at in reached.cached)
+
+
+def _ancestors(graph: Graph, i: int) -> set[int]:
+    """Return all that a value is computed from: what else reads it can wait for the loop, and not the other way."""
+    return _operands_of(graph, (i,))
+
+
+def _operands_of(graph: Graph, nodes: Iterable[int]) -> set[int]:
+    """Return all that some values are computed from."""
+    found, waiting = set[int](), [o for i in nodes for o in graph[i].operands]
+    while waiting:
+        o = waiting.pop()
+        if o not in found:
+            found.add(o)
+            waiting += graph[o].operands
+    return found
