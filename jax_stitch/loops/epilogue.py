@@ -28,7 +28,7 @@ MOST_OPERATIONS = 64
 
 
 def with_epilogue(graph: Graph, pattern: Pattern) -> Pattern:
-    """Return a pattern of a loop in teams with its epilogue, where less is written then."""
+    """Return a pattern of a loop in teams with its epilogue."""
     loop = pattern.loop
     assert isinstance(loop, TeamLoop)
     if loop.blocks > 1 or loop.inner:
@@ -41,16 +41,13 @@ def with_epilogue(graph: Graph, pattern: Pattern) -> Pattern:
     results = {c.result for c in loop.carried if c.result is not None}
     ends = [i for i in bound if _is_read(graph, i, inside)]
     left = [i for i in pattern.outputs if i not in results or _is_read(graph, i, inside)]
-    outputs = sorted({*left, *ends})
-    if sum(node_bytes(graph[i]) for i in outputs) > sum(node_bytes(graph[i]) for i in pattern.outputs):
-        return pattern
     outside = {o for i in bound for o in graph[i].operands if o not in inside and not found.is_written(o)}
     return replace(
         pattern,
         nodes=frozenset(inside),
         copies=frozenset(found.numbers & _operands_of(graph, bound)),
         inputs=tuple(sorted({*pattern.inputs, *outside})),
-        outputs=tuple(outputs),
+        outputs=tuple(sorted({*left, *ends})),
         loop=replace(loop, ends=tuple(End(i, bound[i]) for i in ends)),
     )
 
@@ -82,7 +79,16 @@ class _Epilogue(View):
                 self.numbers.add(n.id)
             elif n.id > self._while:
                 self._try(n)
+        for i in sorted(self._bound, reverse=True):
+            if _is_read(self.graph, i, {*self._results, *self._bound}) and self._is_larger(i):
+                del self._bound[i]
         return MappingProxyType(self._bound)
+
+    def _is_larger(self, i: int) -> bool:
+        """Return whether a value takes more memory than each of those that it is made of, as what is broadcast."""
+        size = node_bytes(self.graph[i])
+        made_of = self._results.keys() & _operands_of(self.graph, (i,))
+        return all(node_bytes(self.graph[r]) < size for r in made_of)
 
     def is_written(self, i: int) -> bool:
         """Return whether a value stands in the text of a kernel: it is made of numbers and indices alone."""

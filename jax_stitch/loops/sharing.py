@@ -26,9 +26,9 @@ from jax_stitch.loops.helped import divided, divided_clocks
 from jax_stitch.loops.read_cost import vector_loads, warp_clocks
 from jax_stitch.loops.results import apart_clocks
 from jax_stitch.loops.sweep_planner import barrier_groups
-from jax_stitch.loops.sweeps import reduce_terms
+from jax_stitch.loops.sweeps import reduce_terms, varying
 from jax_stitch.loops.team import reach
-from jax_stitch.loops.weights import EXTREMUM_CLOCKS, combiner_weight, is_extremum, own_weight, plain_weight, total
+from jax_stitch.loops.weights import EXTREMUM_CLOCKS, combiner_weight, is_extremum, own_weight, total, warp_weight
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
@@ -320,9 +320,12 @@ def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[float, fl
     outside = [e for e in starts if contraction(loop.body, e[0]) is None and e[0] not in cached]
     sums = {i for i in loop.intermediates if contraction(loop.body, i)}
     reached = reach(loop.body, outside, {*cached, *sums}, loop.arrays)
-    vectors = device.target.lanes_are_vectors  # What moves elements is part of addresses there.
-    computed = (n for i, _ in reached.computed if (n := loop.body[i]).op in ELEMENTWISE or not vectors)
-    light, heavy = total(own_weight if vectors else plain_weight, computed)
+    if device.target.lanes_are_vectors:  # What moves elements is part of addresses there.
+        computed = [n for i, _ in reached.computed if (n := loop.body[i]).op in ELEMENTWISE]
+        light, heavy = total(own_weight, computed)
+    else:
+        computed = [n for i, _ in varying(loop.body, reached.computed) if (n := loop.body[i]).op in ELEMENTWISE]
+        light, heavy = total(warp_weight, computed)
     return 2 * len(starts) + len(reached.loaded) + len(reached.cached) + light, heavy
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from jax_stitch.analysis.accesses import Element, accesses
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.analysis.contraction import contraction, step_of
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.terms import terms_of
 from jax_stitch.analysis.windows import window_starts
+from jax_stitch.graph.model import Graph
 from jax_stitch.indices import var
+from jax_stitch.indices.variables import PLACE
 from jax_stitch.ir.sweeps import BarrierGroup, Sweep, Target, Write, binding_of, elements_at
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.team import inner_reads, reach
@@ -75,6 +78,25 @@ def placed_reads(loop: TeamLoop, write: Write, cached: Collection[int]) -> set[t
     starts = [(write.node, elements_at(loop, write.binding)), *((o, ()) for o in placed.starts)]
     elements = {e for e in starts if e[0] in cached}
     return elements | reach(loop.body, [e for e in starts if e[0] not in cached], cached, loop.arrays).cached.keys()
+
+
+def varying(body: Graph, computed: Collection[Element]) -> list[Element]:
+    """Return those of some computed elements that differ from place to place: others are computed once for all of
+    them.
+    """
+    found: set[Element] = set()
+
+    def varies(i: int, at: Index) -> bool:
+        if (i, at) in computed:
+            return (i, at) in found
+        axes = at if body[i].op != "iota" else (at[body[i].attributes["iota_dimension"]],)
+        return any(v.name == PLACE for e in axes for v in e.variables())
+
+    for i, at in sorted(computed, key=lambda e: e[0]):
+        reads = accesses(body).reads((i, at))
+        if any(r.starts or r.guards or varies(body[i].operands[r.operand], r.index) for r in reads):
+            found.add((i, at))
+    return [e for e in computed if e in found]
 
 
 def reduce_terms(loop: TeamLoop, reduce: int) -> list[tuple[int, Index]]:

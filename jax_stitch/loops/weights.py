@@ -58,6 +58,31 @@ XLA_FUNCTIONS: Mapping[str, tuple[float, float]] = MappingProxyType(
 )
 """The same in XLA's kernels."""
 
+WARP_FUNCTIONS: Mapping[str, float] = MappingProxyType(
+    {
+        "atan2": 2.0,
+        "cbrt": 1.2,
+        "cosine": 1.4,
+        "divide": 0.8,
+        "erf": 1.6,
+        "exponential": 0.5,
+        "exponential-minus-one": 1.0,
+        "log": 0.6,
+        "log-plus-one": 1.2,
+        "logistic": 1.0,
+        "power": 2.4,
+        "remainder": 4.0,
+        "rsqrt": 0.5,
+        "sine": 1.4,
+        "sqrt": 0.8,
+        "tan": 2.4,
+        "tanh": 1.0,
+    }
+)
+"""The work of functions on a GPU, in units of ``HEAVY_CLOCKS`` for each 128 elements: the instructions that CUDA's math
+library makes of them, as in ``devices/specs/latency_cuda.toml``.
+"""
+
 OWN_OTHERS, XLA_OTHERS = (4.0, 30.0), (10.0, 30.0)
 """The same of all other functions, most of which go to the C library one by one. Estimates."""
 
@@ -80,8 +105,13 @@ def own_weight(node: Node) -> tuple[float, float]:
 
 
 def plain_weight(node: Node) -> tuple[float, float]:
-    """Weigh an operation of a GPU, whatever its type."""
+    """Weigh an operation of a GPU, whatever its type and whatever function it is."""
     return (0.0, 1.0) if node.op in HEAVY else (1.0, 0.0)
+
+
+def warp_weight(node: Node) -> tuple[float, float]:
+    """Weigh an operation of a GPU, whatever its type."""
+    return (0.0, WARP_FUNCTIONS.get(node.op, 1.0)) if node.op in HEAVY else (1.0, 0.0)
 
 
 def xla_weight(node: Node) -> tuple[float, float]:

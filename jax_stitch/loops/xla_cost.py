@@ -21,7 +21,7 @@ from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
 from jax_stitch.ir.nest import UNKNOWN_TRIPS
 from jax_stitch.loops.chains import DIVISIONS, FEW, MULTIPLY_CLOCKS, chain, is_division, xla_clocks
-from jax_stitch.loops.weights import plain_weight, xla_weight
+from jax_stitch.loops.weights import warp_weight, xla_weight
 from jax_stitch.operations import ELEMENTWISE
 
 PRODUCT_TILE, PRODUCT_STEPS = 64 * 64, 512
@@ -82,7 +82,7 @@ RUN_SECONDS, PIECED_SECONDS = 8e-9, 3e-10
 library reduces (5 to 10 ns where 80,000 elements lie in runs of two); and each element of short runs that are copied.
 """
 
-VECTOR_CLOCKS, WARP_CLOCKS = (0.6, 10.0), (1.0, 10.0)
+VECTOR_CLOCKS, WARP_CLOCKS = (0.6, 10.0), (1.0, 20.0)
 """Clocks of XLA's kernels for a simple operation and for a function: on a vector of a CPU, measured; on a warp."""
 
 SUMMED, SUMMED_TO_ONE, SUMMED_BY_LIBRARY = 2.3e-10, 1.1e-9, 1.2e-10
@@ -330,7 +330,7 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     products = elementwise = summed = inner = 0.0
     nodes = tuple(nodes)
     vectors = device.target.lanes_are_vectors
-    weigh, each = (xla_weight, VECTOR_CLOCKS) if vectors else (plain_weight, WARP_CLOCKS)
+    weigh, each = (xla_weight, VECTOR_CLOCKS) if vectors else (warp_weight, WARP_CLOCKS)
     for node, called, times in called_in(nodes):
         is_one = ONE_KERNEL in node.attributes
         inner += times * (

@@ -64,11 +64,11 @@ def attention(x: jax.Array, merged: jax.Array, bias: jax.Array, out: jax.Array) 
 
 def test_layers_are_planned_in_as_few_launches_as_there_can_be() -> None:
     """Queries, keys and values are three kernels of XLA that only share what they slice: packed, they are one launch,
-    as is all else between two products.
+    as is all else between two products. The scores' two products are in one kernel, which the bound knows nothing of.
     """
     arrays = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((512, 128), (128, 384), (384,), (128, 128))]
     graph = forced.graph_of(attention, *arrays)
-    assert predicted(explore(graph, H200), H200).launches == least_launches(graph) == 8
+    assert predicted(explore(graph, H200), H200).launches == 4 < least_launches(graph) == 8
 
 
 def test_what_no_kernel_holds_is_a_launch_and_a_product_is_none() -> None:

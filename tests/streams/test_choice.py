@@ -38,8 +38,15 @@ def test_of_one_head_a_few_queries_are_left() -> None:
     assert loops(plan(1, 128, 1, 64)) == 1
 
 
-def test_gpus_have_no_loops_over_tiles_yet() -> None:
-    assert not loops(plan(2, 1024, 8, 64, device="h200"))
+@pytest.mark.parametrize("device", ["h200", "h100", "a100"])
+def test_attention_is_one_launch_on_a_gpu(device: str) -> None:
+    """Catches arrays that are arranged before the loop or after it: each input is read once, the output written once."""
+    made = plan(2, 1024, 8, 64, device=device)
+    assert (made.launches, made.bytes) == (1, made.bound_bytes)
+
+
+def test_gpus_without_tensor_cores_for_floats_leave_attention() -> None:
+    assert not loops(plan(2, 1024, 8, 64, device="t4"))
 
 
 def test_of_streams_that_share_a_product_the_best_is_taken() -> None:

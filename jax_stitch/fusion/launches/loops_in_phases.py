@@ -18,9 +18,14 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.team import cached_bytes
 
 MOST_ROWS = 256
 """Rows of a loop in threads for each multiprocessor, up to which all of them run at a time."""
+
+
+MOST_TEAMS = 2
+"""Teams that a multiprocessor has at a time, of as many threads as a block may have."""
 
 
 def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:
@@ -31,8 +36,9 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     if not device.target.packs_launches or not packed:
         return (*kernels, *packed)
     all_kernels = [*kernels, *packed]
-    for is_loop in (_is_team, lambda p: _is_joinable(p, device)):  # Their blocks differ: they share no launch.
-        loops_here = [k for k in all_kernels if any(map(is_loop, k))]
+    # Their blocks differ: they share no launch.
+    for are_loops in (_are_teams_at_once, lambda kernel, device: any(_is_joinable(p, device) for p in kernel)):
+        loops_here = [k for k in all_kernels if are_loops(k, device)]
         apart = [k for k in all_kernels if k not in loops_here and any(p.loop for p in k)]
         others = [k for k in all_kernels if k not in loops_here and k not in apart]
         around = _possible(graph, [*others, *loops_here, *apart], _around(graph, loops_here, [*others, *apart], device))
@@ -45,8 +51,15 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     return tuple(all_kernels)
 
 
-def _is_team(pattern: Pattern) -> bool:
-    return isinstance(pattern.loop, TeamLoop)
+def _are_teams_at_once(kernel: Kernel, device: Device) -> bool:
+    """Return whether a kernel has loops in teams, few enough to be resident all at a time: blocks that wait for each
+    other have to be, and then take others' work in turn.
+    """
+    teams = [p.loop for p in kernel if isinstance(p.loop, TeamLoop)]
+    if not teams:
+        return False
+    together = min(MOST_TEAMS, device.blocks_with_shared(max(map(cached_bytes, teams))))
+    return sum(t.rows for t in teams) <= device.multiprocessors * together
 
 
 def _is_joinable(pattern: Pattern, device: Device) -> bool:

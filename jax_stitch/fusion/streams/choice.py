@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
+from jax_stitch.fusion.streams.body import packs
 from jax_stitch.fusion.streams.exchanged import exchanged
 from jax_stitch.fusion.streams.rewrite import streamed
 from jax_stitch.fusion.streams.separation import first_sweep
@@ -27,7 +28,7 @@ there serves all lanes.
 """
 
 AROUND = 3
-"""Calls that arrange what a loop over tiles reads, and that finish what it returns."""
+"""Calls of a loop over tiles that packs what it reads: of what arranges that, and of what else reads its results."""
 
 MARGIN = 1.3
 """The factor by which a loop over tiles has to be estimated faster than XLA's kernels for the whole arrays."""
@@ -151,7 +152,7 @@ def seconds(graph: Graph, device: Device) -> float | None:
             taken = seconds_in_teams(graph, loop, device)
             if taken is None:
                 return None
-            total += MARGIN * taken + AROUND * device.target.launch_seconds
+            total += MARGIN * taken + (AROUND if packs(device) else 1) * device.target.launch_seconds
     others = [n for n in graph.nodes if STREAMED not in n.attributes]
     kernels = {n.kernel for n in others if n.kernel}
     calls = len(kernels) * device.target.kernel_seconds
