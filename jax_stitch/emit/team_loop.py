@@ -21,7 +21,7 @@ from jax_stitch.emit.passes import place_axes
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.indices import Expr, const, linearize, var
-from jax_stitch.indices.variables import PLACE, ROW, TERM
+from jax_stitch.indices.variables import PLACE, ROW, RUN, TERM
 from jax_stitch.ir.chunks import chunk_width
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.sweeps import (
@@ -239,13 +239,14 @@ class LoopWriter:
 
     def _epilogue(self, end: End) -> st.Items:
         """Return the sweep that computes a value outside from the last values."""
-        values, tensor, size = self._after, self._graph[end.node].tensor, prod(inner_sizes(end.binding))
-        index = index_at(self._loop, end.binding, var(PLACE, size))
+        values, tensor = self._after, self._graph[end.node].tensor
+        *runs, lanes = inner_sizes(end.binding) or (1,)
+        index = index_at(self._loop, end.binding, linearize((var(RUN, prod(runs)), var(PLACE, lanes)), (prod(runs), lanes)))
         scope = values.open(PER_PLACE, frozenset(), frozenset())
         value = values.element(end.node, index).value
         target = Cell(self._out[end.node], values.index(linearize(index, tensor.dims)), tensor.dtype)
         values.close()
-        return st.Items(*place_axes(size), (), (*_lines(scope), st.Assign(target, value)))
+        return st.Items(*place_axes(lanes, prod(runs)), (), (*_lines(scope), st.Assign(target, value)))
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign:
         """Return a write that one team does if all have the same value."""
