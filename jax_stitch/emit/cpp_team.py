@@ -28,7 +28,8 @@ def team_lines(writer: Statements, s: TeamStatement) -> list[str]:
 def _lines(writer: Statements, s: TeamStatement) -> list[str]:
     match s:
         case st.Swap(name, dtype):
-            return [f"ST_SWAP({ctype(dtype)}, {name}, next_{name})"]
+            is_stored = writer.values.names[name].in_memory
+            return [f"ST_SWAP({scalar.STORAGE[dtype] if is_stored else ctype(dtype)}, {name}, next_{name})"]
         case st.Add():
             return [_add(writer, s)]
         case st.Items(in_squares=True):
@@ -64,13 +65,13 @@ def _add(writer: Statements, s: st.Add) -> str:
 
 def array_lines(writer: Statements, s: st.Allocate) -> list[str]:
     """Return the declaration of an array of a team."""
-    t = ctype(s.dtype)
+    t = scalar.STORAGE[s.dtype] if s.in_memory else ctype(s.dtype)
     start = f"reinterpret_cast<{t}*>(shared + {s.offset})"
     if s.scratch:
         start = f"{s.scratch} + row * {s.copies * s.size}"
     if s.copies == 1:
         return [f"{t}* const {s.name} = {start};"]
-    writer.declare(f"next_{s.name}", Kind.ARRAY, s.dtype)
+    writer.declare(f"next_{s.name}", Kind.ARRAY, s.dtype, in_memory=s.in_memory)
     return [f"{t}* {s.name} = {start};", f"{t}* next_{s.name} = {s.name} + {s.size};"]
 
 
@@ -100,14 +101,23 @@ def _fragments(writer: Statements, s: st.Sums) -> list[str]:
             (name,), (left, right) = product.cells, product.operands
             dtype = left.dtype if isinstance(left, Element | Op) else ""
             matrix = f"st::halves<{scalar.STORAGE[dtype]}>" if dtype in scalar.HALF else "st::tf32"
-            factors = (
-                f"[&](const index {axis.variable}, const index {steps.term.variable}) {{ return {writer.values.text(factor)}; }}"
-                for axis, factor in ((s.run, left), (s.lane, right))
-            )
+            factors = [
+                _factor(writer, axis, steps.term, value, are_pairs=bool(pairs))
+                for axis, value, pairs in zip((s.run, s.lane), (left, right), product.sizes[2:], strict=True)
+            ]
             lines.append(f"ST_MULTIPLY({matrix}, {name}, {sizes}, {extent(steps.term, TERM)}, {', '.join(factors)})")
             writer.declare(name, Kind.FRAGMENT, "f32")
     lines += block(f"ST_PLACES_OF_FRAGMENT({sizes})", writer.lines(s.finish))
     return block(f"ST_EACH_FRAGMENT({extent(s.run, RUN)}, {extent(s.lane, PLACE)}, {sizes})", lines)
+
+
+def _factor(writer: Statements, axis: st.Axis, term: st.Axis, value: Value, *, are_pairs: bool) -> str:
+    """Return a factor as a function of its place and step; of halves that lie side by side, two steps at a time."""
+    text = writer.values.text(value)
+    if are_pairs:
+        assert isinstance(value, Element)
+        text = f"st::pair_at(&{writer.values.cell(value)})"
+    return f"[&](const index {axis.variable}, const index {term.variable}) {{ return {text}; }}"
 
 
 def _chunks(writer: Statements, s: st.Sums) -> list[str]:

@@ -173,7 +173,7 @@ class LoopWriter:
             scratch = "" if array.scratch is None else f"scratch_{array.scratch}"
             name, dtype = self._cached[i], array.type.dtype
             made = st.Allocate(name, dtype, Space.TEAM, array.size, offset=array.offset, copies=array.copies)
-            arrays.append(replace(made, scratch=scratch))
+            arrays.append(replace(made, scratch=scratch, in_memory=array.is_stored))
         return arrays
 
     def statements(self) -> tuple[st.Statement, ...]:

@@ -6,8 +6,9 @@ A sweep whose steps are something else is done place by place, each by one threa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from jax_stitch.indices.expr import Var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, IndexValue, Op, Ref, Value
 from jax_stitch.kernel.model import Kernel
@@ -16,27 +17,32 @@ from jax_stitch.kernel.walk import map_sweeps, nodes
 from jax_stitch.util.values import replace
 
 
+HALVES = frozenset({"bf16", "f16"})
+
+
 def fragment_products(kernel: Kernel) -> Kernel:
     """Return the kernel with the products of sweeps in fragments as intrinsics."""
 
 
+    stored = {n.name for part in kernel.parts for n in part.before if isinstance(n, st.Allocate) and n.in_memory}
+
     def rewrite(s: st.Items | st.Sums) -> st.Body:
-        return (_multiplied(s),) if isinstance(s, st.Sums) and s.fragments else (s,)
+        return (_multiplied(s, stored),) if isinstance(s, st.Sums) and s.fragments else (s,)
 
     return map_sweeps(kernel, rewrite, of_one_thread=False)
 
 
-def _multiplied(s: st.Sums) -> st.Sums:
+def _multiplied(s: st.Sums, stored: Collection[str]) -> st.Sums:
     made: list[st.Steps] = []
     for steps in s.steps:
-        products = _products(s, steps)
+        products = _products(s, steps, stored)
         if products is None:
             return replace(s, fragments=())
         made.append(replace(steps, term=replace(steps.term, how=How.REGISTERS), body=products))
     return replace(s, steps=tuple(made))
 
 
-def _products(s: st.Sums, steps: st.Steps) -> tuple[st.Apply, ...] | None:
+def _products(s: st.Sums, steps: st.Steps, stored: Collection[str]) -> tuple[st.Apply, ...] | None:
     """Return the products of steps; None of steps that do something else."""
     values: dict[str, Value] = {}
     products: list[st.Apply] = []
@@ -51,7 +57,8 @@ def _products(s: st.Sums, steps: st.Steps) -> tuple[st.Apply, ...] | None:
                 factors.sort(key=lambda f: s.lane.variable in _variables(f))
                 if s.lane.variable in _variables(factors[0]) or s.run.variable in _variables(factors[1]):
                     return None
-                products.append(st.Apply("multiply", (name,), sizes=(1, 1), operands=tuple(factors)))
+                pairs = (int(_are_pairs(f, steps.term, stored)) for f in factors)
+                products.append(st.Apply("multiply", (name,), sizes=(1, 1, *pairs), operands=tuple(factors)))
             case _:
                 return None
     return tuple(products)
@@ -62,10 +69,21 @@ def _inlined(values: Mapping[str, Value], value: Value) -> Value:
     match value:
         case Ref(name):
             return _inlined(values, values[name]) if name in values else value
-        case Op(operation, dtype, operands):
+        case Op("reduce-precision", dtype, (operand,)) if dtype in HALVES:  # to what it is already
+            return _inlined(values, operand)
+        case Op(operands=operands):
             return replace(value, operands=tuple(_inlined(values, o) for o in operands))
         case _:
             return value
+
+
+def _are_pairs(value: Value, term: st.Axis, stored: Collection[str]) -> bool:
+    """Return whether neighbouring steps are neighbouring halves in memory, from an even place on."""
+    if not isinstance(value, Element) or value.array not in stored or value.at.offset % 2:
+        return False
+    strides = {atom: stride for atom, stride in value.at.terms}
+    steps = [s for atom, s in strides.items() if isinstance(atom, Var) and atom.name == term.variable]
+    return steps == [1] and sum(s % 2 for s in strides.values()) == 1
 
 
 def _variables(value: Value) -> set[str]:

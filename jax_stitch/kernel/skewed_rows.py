@@ -24,23 +24,39 @@ BANKS = 32
 """Of shared memory, with a word of four bytes each."""
 
 SKEWS = (0, 4, 8)
-"""Elements by which a row is turned further than the one before: of a fragment, a warp reads four elements of eight
-rows, or eight of four.
+"""Words by which a row is turned further than the one before: of a fragment, a warp reads four words of eight rows, or
+eight of four.
 """
 
 
-class _Read(Struct, frozen=True):
-    """How far the elements of neighbouring places of a fragment, and of neighbouring steps, are apart."""
+class Access(Struct, frozen=True):
+    """How a warp accesses a fragment of an array with rows of ``length``: eight elements, ``eight`` apart, of each of
+    four groups, ``four`` apart; elements are of ``width`` bytes.
+    """
 
-    place: int
-    step: int
+    eight: int
+    four: int
+    length: int
+    width: int = 4
+
+    @property
+    def rows_are_whole(self) -> bool:
+        """Return whether each row begins in the first bank."""
+        return self.length * self.width % (4 * BANKS) == 0
 
 
-def conflicts(place: int, step: int, skew: int = 0) -> int:
-    """Return how often a bank is asked when a warp reads four steps of eight places, which lie so far apart."""
-    row = max(place, step)
-    addresses = {a + a // row * skew for g in range(8) for t in range(4) for a in (g * place + t * step,)}
-    return max(Counter(a % BANKS for a in addresses).values())
+def conflicts(of: Access, skew: int = 0) -> int:
+    """Return how often a bank is asked for an access."""
+    places = [g * of.eight + t * of.four for g in range(8) for t in range(4)]
+    words = {a * of.width // 4 + a // of.length * skew for a in places}
+    return max(Counter(word % BANKS for word in words).values())
+
+
+def factor(place: int, step: int, steps: int) -> Access:
+    """Return the access to a factor's fragment, of so many ``steps``, from how far places and steps are apart: of
+    halves a thread has two neighbouring steps.
+    """
+    return Access(place, step * (steps // 8), max(place, step), 32 // steps)
 
 
 def skewed_rows(kernel: Kernel) -> Kernel:
@@ -50,12 +66,13 @@ def skewed_rows(kernel: Kernel) -> Kernel:
 
 def _skewed(part: Part) -> Part:
     statements = (*part.before, *part.body, *part.after)
-    sizes = {n.name: n.size for s in statements for n in nodes(s) if _is_array(n)}
-    reads: dict[str, set[_Read]] = {}
-    for array, read in (r for s in statements for n in nodes(s) if isinstance(n, st.Sums) for r in _reads(n)):
-        if array in sizes:
-            reads.setdefault(array, set()).add(read)
-    turns = {array: turn for array, of in reads.items() if (turn := _turn(of, sizes[array])) is not None}
+    arrays = {n.name: n for s in statements for n in nodes(s) if _is_array(n)}
+    found: dict[str, set[Access]] = {}
+    for array, access in (a for s in statements for n in nodes(s) if isinstance(n, st.Sums) for a in _accesses(n)):
+        if array in arrays:
+            width = 2 if arrays[array].in_memory else 4
+            found.setdefault(array, set()).add(replace(access, width=width))
+    turns = {array: turn for array, of in found.items() if (turn := _turn(of, arrays[array].size)) is not None}
     if not turns:
         return part
     turns |= {f"next_{array}": turn for array, turn in turns.items()}
@@ -63,34 +80,45 @@ def _skewed(part: Part) -> Part:
 
 
 def _is_array(n: Any) -> bool:
-    """Return whether a node declares an array of a team, in shared memory, of words of four bytes."""
-    return isinstance(n, st.Allocate) and n.space is Space.TEAM and not n.scratch and n.dtype not in _OTHER_WORDS
+    """Return whether a node declares an array of a team, in shared memory, of floats or halves."""
+    return isinstance(n, st.Allocate) and n.space is Space.TEAM and not n.scratch and n.dtype in ("f32", "bf16", "f16")
 
 
-_OTHER_WORDS = frozenset({"f64", "s64", "u64", "pred", "s8", "u8", "s16", "u16"})
-
-
-def _reads(s: st.Sums) -> Iterator[tuple[str, _Read]]:
-    """Yield the elements that fragments of factors have, by their arrays."""
-    for steps in s.steps if s.fragments else ():
-        for line in steps.body if steps.term.how is How.REGISTERS else ():
+def _accesses(s: st.Sums) -> Iterator[tuple[str, Access]]:
+    """Yield the accesses to fragments, of factors and of what is computed at the sums' places, by their arrays."""
+    if not s.fragments or any(steps.term.how is not How.REGISTERS for steps in s.steps):
+        return
+    for steps in s.steps:
+        for line in steps.body:
             assert isinstance(line, st.Apply)
-            for axis, factor in zip((s.run, s.lane), line.operands, strict=True):
-                for e in (n for n in nodes(factor) if isinstance(n, Element)):
-                    strides = {v.name: e.at.stride_of(v) for v in e.at.variables()}
-                    place, step = strides.get(axis.variable), strides.get(steps.term.variable)
-                    if place is not None and step is not None:
-                        yield e.array, _Read(place, step)
+            for axis, value in zip((s.run, s.lane), line.operands, strict=True):
+                for e in _elements(value):
+                    place, step = _stride(e, axis), _stride(e, steps.term)
+                    if place and step:
+                        yield e.array, factor(place, step, 8 if e.dtype == "f32" else 16)
+    for line in s.finish:
+        for e in _elements(line):
+            run, lane = _stride(e, s.run), _stride(e, s.lane)
+            if run and lane:
+                yield e.array, Access(run, 2 * lane, max(run, lane))
 
 
-def _turn(reads: set[_Read], size: int) -> tuple[int, int] | None:
+def _elements(root: Any) -> Iterator[Element]:
+    return (n for n in nodes(root) if isinstance(n, Element))
+
+
+def _stride(e: Element, axis: st.Axis) -> int | None:
+    return next((e.at.stride_of(v) for v in e.at.variables() if v.name == axis.variable), None)
+
+
+def _turn(accesses: set[Access], size: int) -> tuple[int, int] | None:
     """Return the length of an array's rows and their skew; None where its rows are no whole number of banks long."""
-    lengths = {max(r.place, r.step) for r in reads}
-    length = lengths.pop()
-    if lengths or length % BANKS or size % length or any(min(r.place, r.step) != 1 for r in reads):
+    (length, *others) = {a.length for a in accesses}
+    if others or size % length or not all(a.rows_are_whole for a in accesses):
         return None
-    skew = min(SKEWS, key=lambda n: (sum(conflicts(r.place, r.step, n) for r in reads), n))
-    return (length, skew) if skew else None
+    skew = min(SKEWS, key=lambda n: (sum(conflicts(a, n) for a in accesses), n))
+    (width,) = {a.width for a in accesses}
+    return (length, skew * 4 // width) if skew else None
 
 
 def _map(node: Any, turns: Mapping[str, tuple[int, int]]) -> Any:

@@ -15,7 +15,7 @@ from jax_stitch.devices import Device
 from jax_stitch.devices.tensor_cores import MatrixUnit
 from jax_stitch.ir.sweeps import Sharing, Sweep
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.kernel.skewed_rows import BANKS, SKEWS, conflicts
+from jax_stitch.kernel.skewed_rows import SKEWS, conflicts, factor
 from jax_stitch.loops.blocks import StepRead
 from jax_stitch.loops.team import made_by
 
@@ -89,17 +89,16 @@ def fragment_clocks(
         assert unit is not None
         pair = reads[2 * k : 2 * k + 2]
         left, right = sorted(pair, key=lambda read: read.strides[sweep.sharing.lane] != 0)
-        loads = 4 * rows * _conflicts(left, 1 - sweep.sharing.lane) + 2 * columns * _conflicts(
-            right, sweep.sharing.lane
-        )
-        loads *= unit.steps // 8  # Halves are read as numbers of 32 bits.
+        lane = sweep.sharing.lane
+        loads = 4 * rows * _loads(left, 1 - lane, unit) + 2 * columns * _loads(right, lane, unit)
         multiplying = rows * columns * ROWS * COLUMNS * unit.steps / (unit.rate * unit.share)
         steps = step_count(loop.body, r) // unit.steps
         total += steps * max(tiles * max(loads, multiplying), turns * LATENCY)
     return total + 100.0
 
 
-def _conflicts(read: StepRead, dim: int) -> int:
-    """Return how often a bank is asked when a warp reads a fragment, with rows skewed as is best for this read."""
-    place, step = read.strides[dim] or 0, read.strides[-1] or 0
-    return min(conflicts(place, step, skew) for skew in (SKEWS if max(place, step) % BANKS == 0 else (0,)))
+def _loads(read: StepRead, dim: int, unit: MatrixUnit) -> int:
+    """Return the clocks in which a warp reads a register's share of a fragment, with rows skewed as is best for it."""
+    access = factor(read.strides[dim] or 0, read.strides[-1] or 0, unit.steps)
+    once = min(conflicts(access, skew) for skew in (SKEWS if access.rows_are_whole else (0,)))
+    return once if read.strides[-1] == 1 else once * (unit.steps // 8)  # Two halves that lie apart are two loads.

@@ -18,6 +18,16 @@ template <class T> struct halves {
   static constexpr int steps = 16;
 };
 
+#ifdef __CUDACC__
+// Two halves that lie side by side, at a multiple of their size.
+struct Pair {
+  uint32_t bits;
+};
+template <class T> ST_FN Pair pair_at(const T* first) { return {*reinterpret_cast<const uint32_t*>(first)}; }
+#else
+template <class T> ST_FN float pair_at(const T* first) { return st::load(*first); }
+#endif
+
 }  // namespace st
 
 #ifdef __CUDACC__
@@ -48,9 +58,10 @@ template <> struct Matrix<tf32> {
 };
 template <class T> struct Matrix<halves<T>> {
   template <class F> ST_MEMBER uint32_t packed(int t, int half, F value) {
-    const uint32_t low = bits_of(value(2 * t + 8 * half)), high = bits_of(value(2 * t + 8 * half + 1));
-    return low | high << 16;
+    return joined(value(2 * t + 8 * half), [&] { return value(2 * t + 8 * half + 1); });
   }
+  template <class F> ST_MEMBER uint32_t joined(Pair pair, F) { return pair.bits; }
+  template <class F> ST_MEMBER uint32_t joined(float first, F second) { return bits_of(first) | bits_of(second()) << 16; }
   ST_MEMBER int half(int k) { return k / 8; }
   ST_MEMBER int thread(int k) { return k % 8 / 2; }
   ST_MEMBER float unpacked(uint32_t bits, int k) { return st::load(st::bitcast<T>(uint16_t(k % 2 ? bits >> 16 : bits & 0xffffu))); }

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.devices import Device
-from jax_stitch.graph.model import TensorType
+from jax_stitch.graph.model import Node, TensorType
 from jax_stitch.ir.sweeps import BarrierGroup, Sweep, Target
 from jax_stitch.ir.team import TeamLoop
 from jax_stitch.loops.sharing import shared_out
@@ -30,10 +30,12 @@ class CachedArray(Struct, frozen=True):
     copies: int
     offset: int = 0
     scratch: int | None = None
+    is_stored: bool = False
+    """Whether elements are as in buffers: halves in two bytes each."""
 
     @property
     def bytes(self) -> int:
-        return self.size * self.copies * _width(self.type.dtype)
+        return self.size * self.copies * (2 if self.is_stored else _width(self.type.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,20 +87,29 @@ def _memory(
     bound = {
         i: b for i, b in loop.cached.items() if i not in loop.placed and (i not in loop.intermediates or i in written)
     }
-    cached = {i: CachedArray(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1) for i, b in bound.items()}
+    stored = {i for i in bound if i in loop.intermediates and body[i].op != "scatter" and _is_stored(body[i], device)}
+    cached = {
+        i: CachedArray(i, body[i].tensor, prod(inner_sizes(b)), 2 if i in twice else 1, is_stored=i in stored)
+        for i, b in bound.items()
+    }
     limit = device.shared_per_block_optin if loop.blocks == 1 else 0
     scratch: list[TensorType] = []
     if not device.target.lanes_are_vectors:
         for array in sorted(cached.values(), key=lambda k: -k.bytes):
             if sum(_aligned(k.bytes) for k in cached.values() if k.scratch is None) <= limit:
                 break
-            cached[array.node] = replace(array, scratch=len(scratch))
+            cached[array.node] = replace(array, scratch=len(scratch), is_stored=False)
             scratch.append(TensorType(_computed(array.type.dtype), (loop.rows, array.copies * array.size)))
     for array in cached.values():
         if array.scratch is None:
             cached[array.node] = replace(array, offset=offset)
             offset += _aligned(array.bytes)
     return cached, offset, tuple(scratch)
+
+
+def _is_stored(node: Node, device: Device) -> bool:
+    """Return whether a value's elements are cached as in buffers: where tensor cores read them so."""
+    return node.tensor.dtype in ("bf16", "f16") and device.matrix_unit(node.tensor.dtype) is not None
 
 
 def _computed(dtype: str) -> str:

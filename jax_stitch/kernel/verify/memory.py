@@ -44,14 +44,15 @@ def _statements(statements: Iterable[Any]) -> Iterator[Any]:
 
 
 def _bytes(part: Part, s: st.Allocate) -> int:
+    stored = ELEMENT_TYPES[s.dtype].numpy.itemsize if s.in_memory else None
     if s.space is Space.TEAM:
-        return s.size * s.copies * numpy_type(s.dtype).itemsize
+        return s.size * s.copies * (stored or numpy_type(s.dtype).itemsize)
     shape = part.shape
     assert isinstance(shape, RowShape)
     places = shape.rows_per_block * s.size
     if shape.cluster > 1:
         places = ceil(s.size / shape.lanes) * (shape.rows_per_block * shape.lanes // shape.cluster)
-    return places * (ELEMENT_TYPES[s.dtype].numpy.itemsize if s.in_memory else _width(part, s.dtype))
+    return places * (stored or _width(part, s.dtype))
 
 
 def _width(part: Part, dtype: str) -> int:
