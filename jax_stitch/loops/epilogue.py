@@ -68,7 +68,8 @@ class _Epilogue(View):
         self.numbers: set[int] = set()
         """Arrays of one number, and the like, which others may compute too."""
         (self._while,) = (i for i in pattern.nodes if graph[i].op == "while")
-        self._before = _ancestors(graph, self._while)
+        self._before = {*graph.parameters, *_operands_of(graph, (self._while,))}
+        """What is there before the loop: other kernels that compute it do not wait for the loop."""
 
     def bound(self) -> Mapping[int, Binding]:
         """Return the values and their bindings."""
@@ -122,11 +123,6 @@ class _Epilogue(View):
         index = index_of(binding, self._row, var(PLACE, prod(inner_sizes(binding))))
         reached = walk(self, [(n.id, index)])
         return all(position_in(self._results[i], self._row, at) is not None for i, at in reached.cached)
-
-
-def _ancestors(graph: Graph, i: int) -> set[int]:
-    """Return all that a value is computed from: what else reads it can wait for the loop, and not the other way."""
-    return _operands_of(graph, (i,))
 
 
 def _operands_of(graph: Graph, nodes: Iterable[int]) -> set[int]:
