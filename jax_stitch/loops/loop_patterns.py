@@ -16,6 +16,7 @@ from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.epilogue import with_epilogue
 from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, SPLITTING, UNROLLING, Loop, whiles
 from jax_stitch.loops.products import sums_of
+from jax_stitch.loops.sharing import cached_bytes
 from jax_stitch.loops.short_loops import SHORT
 from jax_stitch.loops.team import NotForTeams, team_loop
 from jax_stitch.loops.team_choice import FASTER_AS_KERNELS, best_team
@@ -80,6 +81,14 @@ def seconds_in_teams(graph: Graph, node: Node, device: Device) -> float | None:
     except NotForTeams:
         return None
     return loop.likely_trips * team_seconds(loop, device)
+
+
+def bytes_in_teams(graph: Graph, node: Node, device: Device) -> int:
+    """Return about how many bytes a team of a loop caches; 0 where no team runs it."""
+    try:
+        return cached_bytes(best_team(graph, node, node.graphs["body"], device))
+    except NotForTeams:
+        return 0
 
 
 _threads: Results[Device, tuple[ThreadLoops, list[Pattern]]] = Results()

@@ -309,6 +309,12 @@ def _written(loop: TeamLoop) -> frozenset[int]:
     return frozenset(w.slot for w in writes if w.target is Target.INTERMEDIATE)
 
 
+def cached_bytes(loop: TeamLoop) -> int:
+    """Return about how many bytes a team caches: what one sweep computes and reads is in registers."""
+    kept = (b for i, b in loop.cached.items() if i not in loop.intermediates or i in _written(loop))
+    return sum(4 * prod(inner_sizes(binding)) for binding in kept)
+
+
 def _operations(loop: TeamLoop, sweep: Sweep, device: Device) -> tuple[float, float]:
     """Return the instructions that a place of the sweep's writes takes: simple ones, and divisions or functions."""
     starts = [(w.node, index_at(loop, w.binding, var(PLACE, prod(w.sizes)))) for w in sweep.writes]

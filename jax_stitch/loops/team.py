@@ -69,11 +69,6 @@ def elements_of(loop: TeamLoop) -> int:
     return elements + sum(8 * prod(inner_sizes(binding)) for binding in written)
 
 
-def cached_bytes(loop: TeamLoop) -> int:
-    """Return about how many bytes a team caches."""
-    return sum(4 * prod(inner_sizes(binding)) for binding in loop.cached.values())
-
-
 def _steps_of_element(loop: TeamLoop, intermediate: int) -> int:
     made = contraction(loop.body, intermediate)
     if made is None:

@@ -47,8 +47,10 @@ def splits_of(
 
 def teams_of(rows: int, device: Device, most: int) -> int:
     """Return over how many teams to spread rows: as many as run at once; on a CPU few enough that a row of weights,
-    once read, serves many rows of the batch, ``most`` of them at most.
+    once read, serves many rows of the batch, ``most`` of them at most. With ``most`` of 1 each has a team.
     """
+    if most == 1:
+        return rows
     if device.target.lanes_are_vectors:
         most = max(1, min(rows // device.multiprocessors, most))
         return rows // max(r for r in range(1, most + 1) if rows % r == 0)

@@ -45,10 +45,6 @@ def test_attention_is_one_launch_on_a_gpu(device: str) -> None:
     assert (made.launches, made.bytes) == (1, made.bound_bytes)
 
 
-def test_gpus_without_tensor_cores_for_floats_leave_attention() -> None:
-    assert not loops(plan(2, 1024, 8, 64, device="t4"))
-
-
 def test_of_streams_that_share_a_product_the_best_is_taken() -> None:
     """Catches that the projection of queries takes their scores, so that these are written and the softmax is XLA's."""
 

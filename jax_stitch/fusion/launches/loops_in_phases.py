@@ -18,7 +18,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.team import cached_bytes
+from jax_stitch.loops.sharing import cached_bytes
 
 MOST_ROWS = 256
 """Rows of a loop in threads for each multiprocessor, up to which all of them run at a time."""

@@ -13,7 +13,7 @@ from jax_stitch.fusion.streams.separation import first_sweep
 from jax_stitch.fusion.streams.stream import Stream, streams
 from jax_stitch.fusion.streams.tiling import Tiling, tiling
 from jax_stitch.graph.model import STREAMED, Graph, TensorType
-from jax_stitch.loops.loop_patterns import seconds_in_teams
+from jax_stitch.loops.loop_patterns import bytes_in_teams, seconds_in_teams
 from jax_stitch.loops.product_rows import HELD
 from jax_stitch.loops.xla_cost import work_seconds
 
@@ -73,7 +73,7 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | Non
         if (like := (_signature(stream), tiles.lanes)) in refused or not (stream.is_closed or _is_wide(stream)):
             continue
         made = streamed(stream, tiles, device)
-        if HELD * _tile_bytes(made, tiles) > device.shared_per_block_optin:
+        if _held_bytes(made, tiles, device) > device.shared_per_block_optin:
             refused.add(like)
             continue
         if not stream.is_closed:
@@ -100,7 +100,16 @@ def _candidates(graph: Graph, device: Device) -> Iterator[tuple[Stream, Tiling]]
                 yield stream, tiles
 
 
-def _tile_bytes(graph: Graph, tiles: Tiling) -> int:
+def _held_bytes(graph: Graph, tiles: Tiling, device: Device) -> int:
+    """Return the bytes that a tile of a graph's loops needs of a block's memory: all that a team caches; of a core's
+    cache, in which other arrays lie too, those of the factors of the largest product, ``HELD`` times.
+    """
+    if not packs(device):
+        return max((bytes_in_teams(graph, n, device) for n in graph.nodes if STREAMED in n.attributes), default=0)
+    return HELD * _factor_bytes(graph, tiles)
+
+
+def _factor_bytes(graph: Graph, tiles: Tiling) -> int:
     """Return the bytes of the factors of a tile's largest product, in the loops of a graph."""
     bodies = [n.graphs["body"] for n in graph.nodes if STREAMED in n.attributes]
     products = ([body[o] for o in n.operands] for body in bodies for n in body.nodes if n.op == "dot")
