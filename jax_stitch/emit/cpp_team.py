@@ -11,6 +11,7 @@ from jax_stitch.emit.lines import block, extent
 from jax_stitch.indices.variables import PLACE, RUN, TERM
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Op, Value
+from jax_stitch.kernel.literals import HALF
 from jax_stitch.kernel.threads import How
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _fragments(writer: Statements, s: st.Sums) -> list[str]:
             assert isinstance(product, st.Apply)
             (name,), (left, right) = product.cells, product.operands
             dtype = left.dtype if isinstance(left, Element | Op) else ""
-            matrix = f"st::halves<{scalar.STORAGE[dtype]}>" if dtype in scalar.HALF else "st::tf32"
+            matrix = f"st::halves<{scalar.STORAGE[dtype]}>" if dtype in HALF else "st::tf32"
             factors = [
                 _factor(writer, axis, steps.term, value, are_pairs=bool(pairs))
                 for axis, value, pairs in zip((s.run, s.lane), (left, right), product.sizes[2:], strict=True)

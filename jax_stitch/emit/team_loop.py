@@ -7,21 +7,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import ceil, prod
 
-from jax_stitch.analysis.binding import inner, inner_sizes, is_uniform, position_in
+from jax_stitch.analysis.binding import inner, inner_sizes, is_uniform
 from jax_stitch.analysis.contraction import contraction, one_literal, step_of
-from jax_stitch.analysis.maps import STEP, Index, updated_place
+from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.analysis.windows import window_index, window_starts
 from jax_stitch.emit.blocked_steps import PRODUCT_BLOCK, BlockedSteps
-from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, Scope
+from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Scope
+from jax_stitch.emit.epilogue import EpilogueWriter
 from jax_stitch.emit.lines import tables
 from jax_stitch.emit.names import Names
 from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.passes import place_axes
 from jax_stitch.emit.reducers import Reducer, reducer
-from jax_stitch.graph.model import Graph, Node
+from jax_stitch.emit.team_values import TeamEvaluator
+from jax_stitch.graph.model import Graph
 from jax_stitch.indices import Expr, const, linearize, var
-from jax_stitch.indices.variables import PLACE, ROW, RUN, TERM
+from jax_stitch.indices.variables import PLACE, TERM
 from jax_stitch.ir.chunks import chunk_width
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.sweeps import (
@@ -35,56 +37,15 @@ from jax_stitch.ir.sweeps import (
     results_in,
     step_groups,
 )
-from jax_stitch.ir.team import End
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
-from jax_stitch.kernel.expressions import Counter, Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.expressions import Element as Cell
+from jax_stitch.kernel.expressions import Field, Fused, Op, Ref, Value
 from jax_stitch.kernel.literals import computed, literal
 from jax_stitch.kernel.threads import How, Reach, Space, Who
 from jax_stitch.schedule.model import Part, Storage, StorageKind
 from jax_stitch.schedule.team import Team
 from jax_stitch.util.values import replace
-
-
-class TeamEvaluator(Evaluator):
-    """Evaluates elements of a loop's body; what the team caches is read from its arrays."""
-
-    def __init__(self, part: Part, names: Names, buffers: dict[int, str], cached: dict[int, str]):
-        super().__init__(part, names, buffers, {})
-        self._arrays = cached
-
-    def _cached(self, node: Node, index: Index) -> Known | None:
-        if node.id not in self._arrays:
-            return None
-        position = self.index(self.position(node.id, index))
-        return self._named(node, Cell(self._arrays[node.id], position, node.tensor.dtype), PER_PLACE)
-
-    def position(self, i: int, index: Index) -> Expr:
-        """Return the place of an element in what the team caches of a value."""
-        position = position_in(self._part.pattern.bindings[i], self._row, index)
-        assert position is not None, f"%{i} is not local"
-        return position
-
-    def _compute(self, node: Node, index: Index) -> Known:
-        if node.op != STEP:
-            return super()._compute(node, index)
-        a = node.attributes
-        counter = Counter(a.get("name", "step"), a["start"], a["by"], node.tensor.dtype, in_indices=True)
-        return self._named(node, counter, PER_PLACE)
-
-    def _depth_of(self, e: Expr) -> int:
-        return UNIFORM if all(v.name == ROW for v in e.variables()) else PER_PLACE
-
-    def place_of(self, update: Node, index: Index) -> Index:
-        """Return where an element of an update in place lies in what it is written over."""
-        place = updated_place(self._graph, update, index)
-        self._define_starts(update, place)
-        return place.index
-
-    def know(self, i: int, index: Index, name: Ref) -> None:
-        """Give an element the name that the open sweep has for it."""
-        self._scopes[-1].known[i, index] = Known(name, PER_PLACE)
 
 
 class LoopWriter:
@@ -111,7 +72,8 @@ class LoopWriter:
         arrays = {i: buffers[o] for i, o in self._loop.arrays.items() if o in buffers}
         around = {i: keeps[o] for i, o in self._loop.arrays.items() if o in keeps}
         self._values = TeamEvaluator(self._body_part(around), names, arrays, self._cached | around)
-        self._after = TeamEvaluator(self._part_after(), names.beside(graph), dict(buffers), self._kept_results())
+        kept = {c.result: self._cached[c.parameter] for c in self._loop.carried if c.result is not None}
+        self._epilogue = EpilogueWriter(part, self._loop, names.beside(graph), buffers, kept, out)
         prefix = "" if self._loop.step == "step" else f"{self._loop.step}_"
         self._reducers: dict[int, Reducer] = {}
         for sweep in (sweep for group in team.groups for sweep in group):
@@ -137,19 +99,6 @@ class LoopWriter:
             self._part, pattern=Pattern(inside, loop.rows, dict(cached), tuple(loop.arrays), ()), storage=storage
         )
 
-    def _kept_results(self) -> dict[int, str]:
-        """Return the names of the arrays with the last values, by what they are outside."""
-        return {c.result: self._cached[c.parameter] for c in self._loop.carried if c.result is not None}
-
-    def _part_after(self) -> Part:
-        """Return the epilogue as a part: everything is computed, but for what the loop leaves and the arrays outside."""
-        bound = {c.result: c.binding for c in self._loop.carried if c.result is not None}
-        sizes = {i: prod(inner_sizes(b)) for i, b in bound.items()}
-        storage = {i: Storage(i, StorageKind.SHARED, self._graph[i].tensor, n) for i, n in sizes.items()}
-        inside = frozenset(i for i in self._part.pattern.inside if i not in bound and self._graph[i].op != "while")
-        pattern = Pattern(inside, self._loop.rows, bound, self._part.pattern.inputs, ())
-        return replace(self._part, pattern=pattern, storage=storage)
-
     # -- for the part
 
     def combiners(self) -> tuple[model.Combiner, ...]:
@@ -159,12 +108,12 @@ class LoopWriter:
 
     def tables(self) -> tuple[model.Table, ...]:
         """Return the constant arrays of both."""
-        own = (*tables(self._loop.body, self._values.tables), *tables(self._graph, self._after.tables))
+        own = (*tables(self._loop.body, self._values.tables), *self._epilogue.tables())
         return sum((w.tables() for w in self._inner.values()), own)
 
     def declared(self) -> tuple[st.Statement, ...]:
         """Return the declarations of cached arrays, and the loop-invariant values."""
-        own = (*self._arrays(), *self._values.uniform.lines[UNIFORM], *self._after.uniform.lines[UNIFORM])
+        own = (*self._arrays(), *self._values.uniform.lines[UNIFORM], *self._epilogue.declared())
         return sum((w.declared() for w in self._inner.values()), own)
 
     def _arrays(self) -> list[st.Allocate]:
@@ -196,7 +145,7 @@ class LoopWriter:
         if self._loop.guard is None:
             return statements
         test = st.LeaveUnless(Cell(self._cached[self._loop.guard], const(0), "pred"))
-        *before, last = (n for n, s in enumerate(statements) if s == sync)
+        last = max(n for n, s in enumerate(statements) if s == sync)
         done = [s for n, s in enumerate(statements) if n != last]
         return [st.For.times(f"{self._loop.step}_turn", 1, (test, *done)), sync]
 
@@ -235,18 +184,7 @@ class LoopWriter:
             target = Cell(self._out[c.result], self._values.index(linearize(index, tensor.dims)), tensor.dtype)
             write = st.Assign(target, self._own(c.parameter, size))
             statements.append(st.Items(*place_axes(size), (), (self._guarded(write, is_uniform(c.binding)),)))
-        return [*statements, *map(self._epilogue, self._loop.ends)]
-
-    def _epilogue(self, end: End) -> st.Items:
-        """Return the sweep that computes a value outside from the last values."""
-        values, tensor = self._after, self._graph[end.node].tensor
-        *runs, lanes = inner_sizes(end.binding) or (1,)
-        index = index_at(self._loop, end.binding, linearize((var(RUN, prod(runs)), var(PLACE, lanes)), (prod(runs), lanes)))
-        scope = values.open(PER_PLACE, frozenset(), frozenset())
-        value = values.element(end.node, index).value
-        target = Cell(self._out[end.node], values.index(linearize(index, tensor.dims)), tensor.dtype)
-        values.close()
-        return st.Items(*place_axes(lanes, prod(runs)), (), (*_lines(scope), st.Assign(target, value)))
+        return [*statements, *self._epilogue.statements()]
 
     def _guarded(self, write: st.Assign, uniform: bool) -> st.Assign:
         """Return a write that one team does if all have the same value."""

@@ -1,5 +1,5 @@
-"""Products by tensor cores: the steps of sweeps that warps share out in fragments become ``multiply`` intrinsics, of one
-factor that changes along the runs alone and one along the lanes alone.
+"""Products by tensor cores: the steps of sweeps that warps share out in fragments become ``multiply`` intrinsics, whose
+factors change along the runs alone and along the lanes alone.
 
 A sweep whose steps are something else is done place by place, each by one thread, as if it had no fragments.
 """
@@ -11,18 +11,15 @@ from collections.abc import Collection, Mapping
 from jax_stitch.indices.expr import Var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, IndexValue, Op, Ref, Value
+from jax_stitch.kernel.literals import HALF
 from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.threads import How
 from jax_stitch.kernel.walk import map_sweeps, nodes
 from jax_stitch.util.values import replace
 
 
-HALVES = frozenset({"bf16", "f16"})
-
-
 def fragment_products(kernel: Kernel) -> Kernel:
     """Return the kernel with the products of sweeps in fragments as intrinsics."""
-
 
     stored = {n.name for part in kernel.parts for n in part.before if isinstance(n, st.Allocate) and n.in_memory}
 
@@ -69,7 +66,7 @@ def _inlined(values: Mapping[str, Value], value: Value) -> Value:
     match value:
         case Ref(name):
             return _inlined(values, values[name]) if name in values else value
-        case Op("reduce-precision", dtype, (operand,)) if dtype in HALVES:  # to what it is already
+        case Op("reduce-precision", dtype, (operand,)) if dtype in HALF:  # to what it is already
             return _inlined(values, operand)
         case Op(operands=operands):
             return replace(value, operands=tuple(_inlined(values, o) for o in operands))
@@ -81,7 +78,7 @@ def _are_pairs(value: Value, term: st.Axis, stored: Collection[str]) -> bool:
     """Return whether neighbouring steps are neighbouring halves in memory, from an even place on."""
     if not isinstance(value, Element) or value.array not in stored or value.at.offset % 2:
         return False
-    strides = {atom: stride for atom, stride in value.at.terms}
+    strides = dict(value.at.terms)
     steps = [s for atom, s in strides.items() if isinstance(atom, Var) and atom.name == term.variable]
     return steps == [1] and sum(s % 2 for s in strides.values()) == 1
 

@@ -1,5 +1,5 @@
 """Rows of shared memory that begin in other banks than their neighbours (skewing): arrays whose elements a warp reads
-for tensor cores, some from each of several rows, are laid out with each row turned by a few elements more than the last.
+for tensor cores, some of each of several rows, are laid out with each row turned by a few elements more than the last.
 
 Else the elements of a column lie in one bank, and are read one after the other.
 """

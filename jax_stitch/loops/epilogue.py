@@ -1,5 +1,5 @@
-"""Epilogues of loops: what is computed element by element from the values that a loop leaves, where each team needs only
-its own. Its threads compute it after the last iteration, and what only it reads is never written.
+"""Epilogues of loops (epilogue fusion): what is computed element by element from the values that a loop leaves, where
+each team needs only its own. Its threads compute it after the last iteration, and what only it reads is never written.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def with_epilogue(graph: Graph, pattern: Pattern) -> Pattern:
 
 def _is_read(graph: Graph, i: int, inside: Collection[int]) -> bool:
     """Return whether something else than the epilogue needs a value."""
-    return i in graph.result_set or not inside >= set(graph.users[i])
+    return i in graph.result_set or any(u not in inside for u in graph.users[i])
 
 
 class _Epilogue(View):

@@ -42,15 +42,15 @@ def unit_of(loop: TeamLoop, reduce: int, device: Device) -> MatrixUnit | None:
     body, node = loop.body, loop.body[reduce]
     if node.op != "dot" or step_count(body, reduce) > MOST_STEPS:
         return None
-    factors = [body[made_by(body, o)] for o in node.operands]
-    unit = device.matrix_unit(factors[0].tensor.dtype)
+    rounded = [body[made_by(body, o)] for o in node.operands]
+    unit = device.matrix_unit(rounded[0].tensor.dtype)
     if unit is None or step_count(body, reduce) % unit.steps:
         return None
-    for factor in factors:
-        bits = factor.attributes.get("exponent_bits"), factor.attributes.get("mantissa_bits")
-        if factor.op != "reduce-precision" or bits != unit.bits:
+    for n in rounded:
+        bits = n.attributes.get("exponent_bits"), n.attributes.get("mantissa_bits")
+        if n.op != "reduce-precision" or bits != unit.bits:
             return None
-        if not {factor.id, made_by(body, factor.operands[0])} & loop.cached.keys():
+        if not {n.id, made_by(body, n.operands[0])} & loop.cached.keys():
             return None
     return unit
 
@@ -76,9 +76,7 @@ def _are_apart(pair: Sequence[StepRead], lane: int) -> bool:
     return sorted(along) == [(False, True), (True, False)] and None not in (s for read in pair for s in read.strides)
 
 
-def fragment_clocks(
-    loop: TeamLoop, sweep: Sweep, reads: Sequence[StepRead], threads: int, device: Device
-) -> float:
+def fragment_clocks(loop: TeamLoop, sweep: Sweep, reads: Sequence[StepRead], threads: int, device: Device) -> float:
     """Return the clocks of a multiprocessor for a team's products by tensor cores, about."""
     rows, columns = sweep.sharing.fragments
     runs, lanes = sweep.sizes[1 - sweep.sharing.lane], sweep.sizes[sweep.sharing.lane]

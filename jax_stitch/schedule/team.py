@@ -18,6 +18,8 @@ from jax_stitch.loops.sharing import shared_out
 from jax_stitch.loops.sweeps import reads_by_group
 from jax_stitch.util.values import replace
 
+HALVES = frozenset({"bf16", "f16"})
+
 
 class CachedArray(Struct, frozen=True):
     """An array that a team caches: ``size`` elements, ``copies`` times (2 where the next iteration's values are written
@@ -109,11 +111,11 @@ def _memory(
 
 def _is_stored(node: Node, device: Device) -> bool:
     """Return whether a value's elements are cached as in buffers: where tensor cores read them so."""
-    return node.tensor.dtype in ("bf16", "f16") and device.matrix_unit(node.tensor.dtype) is not None
+    return node.tensor.dtype in HALVES and device.matrix_unit(node.tensor.dtype) is not None
 
 
 def _computed(dtype: str) -> str:
-    return "f32" if dtype in ("bf16", "f16") else dtype
+    return "f32" if dtype in HALVES else dtype
 
 
 def _aligned(size: int) -> int:

@@ -40,7 +40,7 @@ def test_of_one_head_a_few_queries_are_left() -> None:
 
 @pytest.mark.parametrize("device", ["h200", "h100", "a100"])
 def test_attention_is_one_launch_on_a_gpu(device: str) -> None:
-    """Catches arrays that are arranged before the loop or after it: each input is read once, the output written once."""
+    """Catches arrays that are arranged before the loop or after it: inputs are read once, the output written once."""
     made = plan(2, 1024, 8, 64, device=device)
     assert (made.launches, made.bytes) == (1, made.bound_bytes)
 

@@ -1,4 +1,4 @@
-"""Streams as kernels of GPUs: what they compute, run on this machine as they are scheduled for an H200; by tensor cores,
+"""Streams as kernels of GPUs: what they compute, run on this machine as they are scheduled for an H200, by tensor cores
 whose fragments the checking mode takes from thread to thread; and what is planned.
 """
 
