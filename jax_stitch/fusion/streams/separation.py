@@ -201,14 +201,30 @@ def _selected(graph: Graph, node: Node, operands: Sequence[Key], terms: Sequence
 
 
 def _converted(graph: Graph, node: Node, operands: Sequence[Key], terms: Sequence[Form]) -> Form | None:
-    """Return the form of a float in another type: a shifted one keeps all its bits."""
+    """Return the form of a float in another type: a shifted one keeps all its bits, or is rounded as what it is
+    computed from has been.
+    """
     (term,) = terms
-    source = graph[operands[0].node].tensor.dtype
+    source, made = graph[operands[0].node].tensor.dtype, node.tensor.dtype
     if source not in _FLOATS:
         return None
-    if term.kind is Kind.SHIFTED and _FLOATS.index(node.tensor.dtype) > min(1, _FLOATS.index(source)):
-        return None
+    if term.kind is Kind.SHIFTED and _FLOATS.index(made) > min(1, _FLOATS.index(source)):
+        return term if made == "bf16" and _is_of(graph, operands[0].node, made) else None
     return term
+
+
+def _is_of(graph: Graph, i: int, dtype: str) -> bool:
+    """Return whether a value is a sum or difference of values of a narrower type, widened to be computed with: XLA has
+    no other way to compute with bfloat16 on many devices.
+    """
+    return graph[i].op in ("add", "subtract") and all(_widened_from(graph, o) == dtype for o in graph[i].operands)
+
+
+def _widened_from(graph: Graph, i: int) -> str | None:
+    node = graph[i]
+    while node.op in MOVES:
+        node = graph[node.operands[0]]
+    return graph[node.operands[0]].tensor.dtype if node.op == "convert" else None
 
 
 _RULES = {
