@@ -169,10 +169,12 @@ def seconds(graph: Graph, device: Device) -> float | None:
 
 
 def _moved_bytes(graph: Graph, device: Device) -> int:
-    """Return the bytes of arrays that XLA's kernels write and others read, if no cache holds them."""
-    moved = 0
+    """Return the bytes of arrays that XLA's kernels write and others read, if no cache holds them. A GPU's multiprocessors
+    have level 2 no faster than memory: measured on an H200, 4.1 TB/s and 4.2.
+    """
+    moved, held = 0, device.l2_bytes if device.target.lanes_are_vectors else 0
     for n in graph.nodes:
-        if n.kernel and isinstance(n.type, TensorType) and (size := node_bytes(n)) > device.l2_bytes:
+        if n.kernel and isinstance(n.type, TensorType) and (size := node_bytes(n)) > held:
             readers = {graph[u].kernel for u in graph.users[n.id]} - {n.kernel}
             moved += size * (1 + len(readers)) if readers else 0
     return moved

@@ -216,7 +216,7 @@ class _Search:
 
     def _is_member(self, key: Key) -> bool:
         """Return whether a value is computed tile by tile: it has the axis and one of those beside it, which the
-        product's other operand does not have, or tells indices.
+        product's other operand does not have, and no dimensions of its own; or tells indices.
         """
         node = self._graph[key.node]
         if not self._is_whole(key.binding):
@@ -226,6 +226,8 @@ class _Search:
             return bool(rows) and node.op != "constant"
         if self._axis not in rows or not any(_overlaps(f, b) for f in rows for b in self._beside):
             return False
+        if any(f.stride is None for dim in key.binding for f in dim):
+            return False  # A factor of a product, computed before it.
         if node.op == "dot":
             return node.tensor.dtype in FLOATS and self._is_between(node, key)
         return node.op in ELEMENTWISE or node.op in MOVES
