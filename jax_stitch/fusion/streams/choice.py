@@ -169,8 +169,8 @@ def seconds(graph: Graph, device: Device) -> float | None:
 
 
 def _moved_bytes(graph: Graph, device: Device) -> int:
-    """Return the bytes of arrays that XLA's kernels write and others read, if no cache holds them. A GPU's multiprocessors
-    have level 2 no faster than memory: measured on an H200, 4.1 TB/s and 4.2.
+    """Return the bytes of arrays that XLA's kernels write and others read, if no cache holds them. A GPU's level 2 is
+    no faster than its memory: measured on an H200, 4.1 TB/s and 4.2.
     """
     moved, held = 0, device.l2_bytes if device.target.lanes_are_vectors else 0
     for n in graph.nodes:
