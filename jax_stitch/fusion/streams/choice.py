@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
@@ -10,7 +10,7 @@ from jax_stitch.fusion.streams.body import packs
 from jax_stitch.fusion.streams.exchanged import exchanged
 from jax_stitch.fusion.streams.rewrite import streamed
 from jax_stitch.fusion.streams.separation import first_sweep
-from jax_stitch.fusion.streams.stream import Stream, streams
+from jax_stitch.fusion.streams.stream import Stream, depending, streams
 from jax_stitch.fusion.streams.tiling import Tiling, tiling
 from jax_stitch.graph.model import STREAMED, Graph, TensorType
 from jax_stitch.loops.loop_patterns import bytes_in_teams, seconds_in_teams
@@ -54,21 +54,26 @@ def with_streams(graph: Graph, device: Device) -> Graph:
 def _streamed(graph: Graph, device: Device) -> Graph:
     """Return the graph with the streams as loops that are faster so."""
     refused: set[Hashable] = set()
-    while (made := _faster(graph, device, refused)) is not None:
+    left: set[str] = {n.name for n in graph.nodes if n.op == "dot"}
+    while (made := _faster(graph, device, refused, left)) is not None:
         graph = made
     return graph
 
 
-def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | None:
+def _faster(graph: Graph, device: Device, refused: set[Hashable], left: set[str]) -> Graph | None:
     """Return the graph with one more stream as a loop, and what else reads its arrays; None where none is faster so.
     Of streams that share products it is the one with which the graph is fastest. Streams like those that are
-    ``refused`` are not tried.
+    ``refused`` are not tried, and of products that begin streams only those ``left``: those that may yet be taken.
     """
     best: tuple[float, Graph] | None = None
     taken, before = set[int](), None
-    for stream, tiles in _candidates(graph, device):
+    dots = {n.id: n.name for n in graph.nodes if n.op == "dot" and n.name in left}
+    left.clear()
+    for stream, tiles in _candidates(graph, device, dots):
+        likely = {dots[r.node] for r in stream.reductions if r.node in dots}
         nodes = {key.node for key in (*stream.members, *stream.reductions) if graph[key.node].op == "dot"}
         if best is not None and taken.isdisjoint(nodes):
+            left |= likely
             continue
         if (like := (_signature(stream), tiles.lanes)) in refused or not (stream.is_closed or _is_wide(stream)):
             continue
@@ -85,13 +90,14 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable]) -> Graph | Non
         elif best is None or after < best[0]:
             best = after, made
             taken |= nodes
+            left |= likely
     return None if best is None else best[1]
 
 
-def _candidates(graph: Graph, device: Device) -> Iterator[tuple[Stream, Tiling]]:
-    """Yield the streams of a graph that may be loops, with tiles of each size."""
+def _candidates(graph: Graph, device: Device, dots: Collection[int]) -> Iterator[tuple[Stream, Tiling]]:
+    """Yield the streams of a graph that may be loops, with tiles of each size: those that begin with some products."""
     factors = (1,) if device.target.lanes_are_vectors else (1, MORE_LANES)
-    for found in streams(graph):
+    for found in streams(graph, dots):
         stream = first_sweep(found)
         if stream is None or not is_streamable(stream):
             continue
@@ -119,7 +125,8 @@ def _factor_bytes(graph: Graph, tiles: Tiling) -> int:
 def _with_readers(graph: Graph, products: set[str], device: Device) -> Graph:
     """Return the graph with all streams as loops that hold some of these products: those that an open stream leaves."""
     for _ in range(MOST_LOOPS):
-        found = next((c for c in _candidates(graph, device) if not products.isdisjoint(_products(c[0]))), None)
+        after = depending(graph, {n.id for n in graph.nodes if n.name in products})
+        found = next((c for c in _candidates(graph, device, after) if not products.isdisjoint(_products(c[0]))), None)
         if found is None:
             break
         products |= _products(found[0])

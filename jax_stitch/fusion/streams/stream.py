@@ -90,11 +90,17 @@ def has(binding: Binding, axis: Factor) -> bool:
     return any(f == axis for dim in binding for f in dim)
 
 
-def streams(graph: Graph) -> Iterator[Stream]:
-    """Yield the streams of a graph, from each product that contracts one axis."""
+def streams(graph: Graph, among: Collection[int] | None = None) -> Iterator[Stream]:
+    """Yield the streams of a graph, from each product (of some alone: ``among``) that contracts one axis of what other
+    products make.
+    """
     indices, made = _index_like(graph), _of_products(graph)
     for node in graph.nodes:
-        for side in (0, 1) if node.op == "dot" else ():
+        if node.op != "dot" or (among is not None and node.id not in among):
+            continue
+        for side in (0, 1):
+            if node.operands[side] not in made:
+                continue
             found = _Search(graph, indices, made).stream(node, side)
             if found is not None:
                 yield found
