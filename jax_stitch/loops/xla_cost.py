@@ -143,8 +143,8 @@ def is_by_vector(body: Graph, dot: Node) -> bool:
     return min(body[o].tensor.size for o in dot.operands) <= prod(steps_of(body, dot))
 
 
-def _slowness(body: Graph, dot: Node, device: Device) -> float:
-    """Return the ratio of a product's time to that of its operations at the device's peak."""
+def _slowness(body: Graph, dot: Node, device: Device, by_tensor_cores: bool = False) -> float:
+    """Return the ratio of a product's time to that of its operations at the device's peak in f32."""
     if device.target.lanes_are_vectors and is_by_vector(body, dot):
         sizes = [body[o].tensor.size for o in dot.operands]
         matrix = sizes.index(max(sizes))
@@ -155,7 +155,8 @@ def _slowness(body: Graph, dot: Node, device: Device) -> float:
     slowness = 1 / device.target.product_share
     # A CPU core starts two vector multiplications per clock.
     if not device.target.lanes_are_vectors:
-        unit = device.matrix_unit(body[dot.operands[0]].tensor.dtype) if has_default_precision(dot) else None
+        takes = by_tensor_cores and has_default_precision(dot)
+        unit = device.matrix_unit(body[dot.operands[0]].tensor.dtype) if takes else None
         return slowness if unit is None else slowness * device.fp32_lanes / unit.rate
     products = dot.tensor.size * prod(steps_of(body, dot))
     slowness = slowness / 2 + PACK_CLOCKS * body[dot.operands[0]].tensor.size * device.fp32_lanes / products
@@ -325,8 +326,10 @@ def xla_seconds(body: Graph, device: Device) -> float:
     return len(kernels) * device.target.kernel_seconds + calls + work_seconds(body, body.nodes, device)
 
 
-def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
-    """Return the seconds of XLA's kernels for some nodes, without their launches."""
+def work_seconds(body: Graph, nodes: Iterable[Node], device: Device, *, by_tensor_cores: bool = False) -> float:
+    """Return the seconds of XLA's kernels for some nodes, without their launches; ``by_tensor_cores`` where products
+    are large enough for those of a GPU, unlike those of a loop's step.
+    """
     products = elementwise = summed = inner = 0.0
     nodes = tuple(nodes)
     vectors = device.target.lanes_are_vectors
@@ -339,7 +342,7 @@ def work_seconds(body: Graph, nodes: Iterable[Node], device: Device) -> float:
     evaluated = _evaluated(body, nodes)
     for n in nodes:
         if n.op == "dot":
-            products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device)
+            products += n.tensor.size * prod(steps_of(body, n)) * _slowness(body, n, device, by_tensor_cores)
         elif n.op in ("reduce", PARTIAL):
             if vectors:
                 summed += _reduce_seconds(body, n)

@@ -14,7 +14,7 @@ from jax_stitch.fusion.launches.grid_composition import compose, in_phases
 from jax_stitch.fusion.launches.leftover_kernels import as_patterns
 from jax_stitch.fusion.launches.packing import Kernel, pack_loops
 from jax_stitch.fusion.launches.quotient import can_be_launched, launched
-from jax_stitch.graph.model import Graph
+from jax_stitch.graph.model import STREAMED, Graph
 from jax_stitch.ir.nest import Nest
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import TeamLoop
@@ -37,8 +37,11 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
         return (*kernels, *packed)
     all_kernels = [*kernels, *packed]
     # Their blocks differ: they share no launch.
-    for are_loops in (_are_teams_at_once, lambda kernel, device: any(_is_joinable(p, device) for p in kernel)):
-        loops_here = [k for k in all_kernels if are_loops(k, device)]
+    for are_loops in (
+        lambda kernel: _are_teams(graph, kernel, device),
+        lambda kernel: any(_is_joinable(p, device) for p in kernel),
+    ):
+        loops_here = [k for k in all_kernels if are_loops(k)]
         apart = [k for k in all_kernels if k not in loops_here and any(p.loop for p in k)]
         others = [k for k in all_kernels if k not in loops_here and k not in apart]
         around = _possible(graph, [*others, *loops_here, *apart], _around(graph, loops_here, [*others, *apart], device))
@@ -51,13 +54,14 @@ def with_loops(graph: Graph, loops: Sequence[Pattern], kernels: Sequence[Kernel]
     return tuple(all_kernels)
 
 
-def _are_teams_at_once(kernel: Kernel, device: Device) -> bool:
-    """Return whether a kernel has loops in teams, few enough to be resident all at a time: blocks that wait for each
-    other have to be, and then take others' work in turn.
+def _are_teams(graph: Graph, kernel: Kernel, device: Device) -> bool:
+    """Return whether a kernel has loops in teams; of loops over tiles, which have more to compute than others have to
+    wait, only those whose teams are resident all at a time: of a launch's phases, that with the most shared memory
+    decides how many are.
     """
     teams = [p.loop for p in kernel if isinstance(p.loop, TeamLoop)]
-    if not teams:
-        return False
+    if not teams or not any(STREAMED in graph[i].attributes for p in kernel for i in p.nodes):
+        return bool(teams)
     together = min(MOST_TEAMS, device.blocks_with_shared(max(map(cached_bytes, teams))))
     return sum(t.rows for t in teams) <= device.multiprocessors * together
 

@@ -172,7 +172,12 @@ def seconds(graph: Graph, device: Device) -> float | None:
     others = [n for n in graph.nodes if STREAMED not in n.attributes]
     kernels = {n.kernel for n in others if n.kernel}
     calls = len(kernels) * device.target.kernel_seconds
-    return total + calls + work_seconds(graph, others, device) + _moved_bytes(graph, device) / device.memory_bandwidth
+    return (
+        total
+        + calls
+        + work_seconds(graph, others, device, by_tensor_cores=True)
+        + _moved_bytes(graph, device) / device.memory_bandwidth
+    )
 
 
 def _moved_bytes(graph: Graph, device: Device) -> int:
