@@ -27,13 +27,13 @@ MOST_OPERATIONS = 64
 """Of an epilogue: all of them are written out for each of its results."""
 
 
-def with_epilogue(graph: Graph, pattern: Pattern) -> Pattern:
-    """Return a pattern of a loop in teams with its epilogue."""
+def with_epilogue(graph: Graph, pattern: Pattern, taken: Collection[int]) -> Pattern:
+    """Return a pattern of a loop in teams with its epilogue, of nodes that no other pattern has ``taken``."""
     loop = pattern.loop
     assert isinstance(loop, TeamLoop)
     if loop.blocks > 1 or loop.inner:
         return pattern
-    found = _Epilogue(graph, loop, pattern)
+    found = _Epilogue(graph, loop, pattern, taken)
     bound = found.bound()
     if not bound or len(bound) > MOST_OPERATIONS:
         return pattern
@@ -60,8 +60,9 @@ def _is_read(graph: Graph, i: int, inside: Collection[int]) -> bool:
 class _Epilogue(View):
     """The values behind a loop that its teams may compute, in their order."""
 
-    def __init__(self, graph: Graph, loop: TeamLoop, pattern: Pattern):
+    def __init__(self, graph: Graph, loop: TeamLoop, pattern: Pattern, taken: Collection[int]):
         super().__init__(graph)
+        self._taken = taken
         self._loop, self._row = loop, row_index(loop.rows)
         self._results = {c.result: c.binding for c in loop.carried if c.result is not None}
         self._bound: dict[int, Binding] = {}
@@ -78,7 +79,7 @@ class _Epilogue(View):
                 continue
             if isinstance(n.type, TensorType) and all(map(self.is_written, n.operands)):
                 self.numbers.add(n.id)
-            elif n.id > self._while:
+            elif n.id > self._while and n.id not in self._taken:
                 self._try(n)
         for i in sorted(self._bound, reverse=True):
             if _is_read(self.graph, i, {*self._results, *self._bound}) and self._is_larger(i):

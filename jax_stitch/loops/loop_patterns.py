@@ -56,7 +56,9 @@ def stitched_loops(graph: Graph, device: Device) -> ThreadLoops:
         outputs = [c.result for c in loop.carried if c.result is not None] + [s.result for s in loop.stacked]
         nodes = frozenset({node.id, *graph.users[node.id]})
         pattern = Pattern(nodes, loop.rows, {}, tuple(sorted(inputs)), tuple(sorted(outputs)), loop=loop)
-        patterns.append(with_epilogue(graph, pattern) if STREAMED in node.attributes else pattern)
+        if STREAMED in node.attributes:
+            pattern = with_epilogue(graph, pattern, {i for p in patterns for i in p.nodes})
+        patterns.append(pattern)
     return ThreadLoops((*patterns, *sums_of(graph, patterns, device)), MappingProxyType(refused))
 
 
