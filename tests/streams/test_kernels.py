@@ -7,10 +7,11 @@ from typing import Any
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import stitch_jit
+from jax_stitch import stitch, stitch_jit
 from jax_stitch.fusion import planner
 from jax_stitch.fusion.streams import choice
 from jax_stitch.graph.model import STREAMED
@@ -129,3 +130,21 @@ def test_gradients_are_three_kernels() -> None:
 
 def test_short_axes_are_left() -> None:
     assert not loops_of(stitch_jit(attention).plan(*heads(8, 8), device="zen3"))
+
+
+@pytest.mark.parametrize("device", ["h200", "zen4"])
+def test_a_factor_that_is_computed_is_computed_before(device: str) -> None:
+    """Catches tiles of values with dimensions of their own: of one head, its values with their bias, which the product
+    with the output's weights has in its terms.
+    """
+
+    def layer(x: Any, w: Any, bias: Any, out: Any) -> Any:
+        q, k, v = (jnp.einsum("btf,fg->btg", x, w[n]) + bias[n] for n in range(3))
+        weights = jax.nn.softmax(jnp.einsum("bqf,bkf->bqk", q, k) * 0.2)
+        return x + jnp.einsum("bqf,fg->bqg", jnp.einsum("bqk,bkf->bqf", weights, v), out)
+
+    sizes = ((2, 64, 32), (3, 32, 32), (3, 32), (32, 32))
+    arguments = tuple(0.3 * normal(n, *size) for n, size in enumerate(sizes))
+    with jax.default_matmul_precision("highest"):
+        found = jax.jit(stitch(layer, schedule_device=device))(*arguments)
+        np.testing.assert_allclose(found, jax.jit(layer)(*arguments), 2e-5, 2e-5)
