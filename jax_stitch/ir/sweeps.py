@@ -71,8 +71,8 @@ class Sharing(Struct, frozen=True):
     chunk: int = 0
     pieces: int = 1
     fragments: tuple[int, ...] = ()
-    """Of a product by tensor cores: the fragments that a warp holds, of 16 places of the other factor by 8 of ``lane``,
-    along each."""
+    """The fragments of a warp along the other factor and along ``lane``, of 16 by 8 places each, where tensor cores
+    multiply."""
 
     @property
     def sums(self) -> int:

@@ -99,7 +99,7 @@ class TeamLoop:
     pieces: int = 1
     """Those of heavy sweeps, on a CPU: helpers may do some of them, on other cores."""
     ends: tuple[End, ...] = ()
-    """What the epilogue leaves."""
+    """The results of the epilogue."""
 
     @property
     def likely_trips(self) -> int:

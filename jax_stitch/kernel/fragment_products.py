@@ -12,21 +12,24 @@ from jax_stitch.indices.expr import Var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, IndexValue, Op, Ref, Value
 from jax_stitch.kernel.literals import HALF
-from jax_stitch.kernel.model import Kernel
+from jax_stitch.kernel.model import Kernel, Part
 from jax_stitch.kernel.threads import How
-from jax_stitch.kernel.walk import map_sweeps, nodes
+from jax_stitch.kernel.walk import map_sweeps_of, nodes
 from jax_stitch.util.values import replace
 
 
 def fragment_products(kernel: Kernel) -> Kernel:
     """Return the kernel with the products of sweeps in fragments as intrinsics."""
+    return replace(kernel, parts=tuple(map(_of_part, kernel.parts)))
 
-    stored = {n.name for part in kernel.parts for n in part.before if isinstance(n, st.Allocate) and n.in_memory}
+
+def _of_part(part: Part) -> Part:
+    stored = {n.name for n in part.before if isinstance(n, st.Allocate) and n.in_memory}
 
     def rewrite(s: st.Items | st.Sums) -> st.Body:
         return (_multiplied(s, stored),) if isinstance(s, st.Sums) and s.fragments else (s,)
 
-    return map_sweeps(kernel, rewrite, of_one_thread=False)
+    return map_sweeps_of(part, rewrite)
 
 
 def _multiplied(s: st.Sums, stored: Collection[str]) -> st.Sums:

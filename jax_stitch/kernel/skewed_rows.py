@@ -21,7 +21,7 @@ from jax_stitch.kernel.walk import field_names, nodes
 from jax_stitch.util.values import replace
 
 BANKS = 32
-"""Of shared memory, with a word of four bytes each."""
+"""The banks of shared memory, each with a word of four bytes."""
 
 SKEWS = (0, 4, 8)
 """Words by which a row is turned further than the one before: of a fragment, a warp reads four words of eight rows, or

@@ -68,12 +68,8 @@ def map_bodies(node: Node, rewrite: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     return made
 
 
-def map_sweeps(
-    kernel: Kernel, rewrite: Callable[[st.Items | st.Sums], st.Body], *, of_one_thread: bool = True
-) -> Kernel:
-    """Return a kernel with each sweep of its teams, of one thread or of several, replaced by what ``rewrite`` makes of
-    it.
-    """
+def map_sweeps_of(part: Part, rewrite: Callable[[st.Items | st.Sums], st.Body]) -> Part:
+    """Return a part with each sweep replaced by what ``rewrite`` makes of it."""
 
     def body(statements: st.Body) -> st.Body:
         made: list[st.Statement] = []
@@ -81,9 +77,15 @@ def map_sweeps(
             made += rewrite(s) if isinstance(s, st.Items | st.Sums) else (map_bodies(s, body),)
         return tuple(made)
 
+    return replace(part, body=body(part.body))
+
+
+def map_sweeps(kernel: Kernel, rewrite: Callable[[st.Items | st.Sums], st.Body]) -> Kernel:
+    """Return a kernel with each sweep of its teams of one thread replaced by what ``rewrite`` makes of it."""
+
     def part(old: Part) -> Part:
-        is_meant = isinstance(old.shape, TeamShape) and (old.shape.threads == 1) == of_one_thread
-        return replace(old, body=body(old.body)) if is_meant else old
+        is_one = isinstance(old.shape, TeamShape) and old.shape.threads == 1
+        return map_sweeps_of(old, rewrite) if is_one else old
 
     return replace(kernel, parts=tuple(map(part, kernel.parts)))
 

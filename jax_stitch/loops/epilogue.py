@@ -4,7 +4,7 @@ each team needs only its own. Its threads compute it after the last iteration, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from jax_stitch.indices import var
 from jax_stitch.indices.variables import PLACE, row_index
 from jax_stitch.ir.pattern import Pattern
 from jax_stitch.ir.team import End, TeamLoop
+from jax_stitch.loops.team import needed
 from jax_stitch.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
@@ -24,7 +25,7 @@ MOVES = frozenset({"broadcast", "reshape", "slice", "transpose"})
 """Operations of epilogues that only move elements."""
 
 MOST_OPERATIONS = 64
-"""Of an epilogue: all of them are written out for each of its results."""
+"""The longest epilogue: all of its operations are written out for each of its results."""
 
 
 def with_epilogue(graph: Graph, pattern: Pattern, taken: Collection[int]) -> Pattern:
@@ -45,7 +46,7 @@ def with_epilogue(graph: Graph, pattern: Pattern, taken: Collection[int]) -> Pat
     return replace(
         pattern,
         nodes=frozenset(inside),
-        copies=frozenset(found.numbers & _operands_of(graph, bound)),
+        copies=frozenset(found.numbers & needed(graph, bound)),
         inputs=tuple(sorted({*pattern.inputs, *outside})),
         outputs=tuple(sorted({*left, *ends})),
         loop=replace(loop, ends=tuple(End(i, bound[i]) for i in ends)),
@@ -69,8 +70,8 @@ class _Epilogue(View):
         self.numbers: set[int] = set()
         """Arrays of one number, and the like, which others may compute too."""
         (self._while,) = (i for i in pattern.nodes if graph[i].op == "while")
-        self._before = {*graph.parameters, *_operands_of(graph, (self._while,))}
-        """What is there before the loop: other kernels that compute it do not wait for the loop."""
+        self._before = {*graph.parameters, *needed(graph, graph[self._while].operands)}
+        """Values from before the loop: other kernels that compute them do not wait for it."""
 
     def bound(self) -> Mapping[int, Binding]:
         """Return the values and their bindings."""
@@ -89,7 +90,7 @@ class _Epilogue(View):
     def _is_larger(self, i: int) -> bool:
         """Return whether a value takes more memory than each of those that it is made of, as what is broadcast."""
         size = node_bytes(self.graph[i])
-        made_of = self._results.keys() & _operands_of(self.graph, (i,))
+        made_of = self._results.keys() & needed(self.graph, (i,))
         return all(node_bytes(self.graph[r]) < size for r in made_of)
 
     def is_written(self, i: int) -> bool:
@@ -124,14 +125,3 @@ class _Epilogue(View):
         index = index_of(binding, self._row, var(PLACE, prod(inner_sizes(binding))))
         reached = walk(self, [(n.id, index)])
         return all(position_in(self._results[i], self._row, at) is not None for i, at in reached.cached)
-
-
-def _operands_of(graph: Graph, nodes: Iterable[int]) -> set[int]:
-    """Return all that some values are computed from."""
-    found, waiting = set[int](), [o for i in nodes for o in graph[i].operands]
-    while waiting:
-        o = waiting.pop()
-        if o not in found:
-            found.add(o)
-            waiting += graph[o].operands
-    return found

@@ -33,7 +33,7 @@ class CachedArray(Struct, frozen=True):
     offset: int = 0
     scratch: int | None = None
     is_stored: bool = False
-    """Whether elements are as in buffers: halves in two bytes each."""
+    """True if elements are as in buffers: halves in two bytes each."""
 
     @property
     def bytes(self) -> int:

@@ -87,7 +87,7 @@ def product(dtype: str = "f32", rounded: str = ROUNDED, terms: str = "x, z") -> 
 
 
 def test_products_become_intrinsics() -> None:
-    """What a factor is computed from stands in it: it is computed where a thread reads its share of a fragment."""
+    """Catches factors that are left as names: each is computed where a thread reads its share of a fragment."""
     after = fragment_products(product())
     assert (
         "multiply cells=[s0] sizes=[1, 1, 0, 0] operands=[left[run * 64 + q], "

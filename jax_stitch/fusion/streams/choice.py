@@ -63,19 +63,21 @@ def _streamed(graph: Graph, device: Device) -> Graph:
 def _faster(graph: Graph, device: Device, refused: set[Hashable], left: set[str]) -> Graph | None:
     """Return the graph with one more stream as a loop, and what else reads its arrays; None where none is faster so.
     Of streams that share products it is the one with which the graph is fastest. Streams like those that are
-    ``refused`` are not tried, and of products that begin streams only those ``left``: those that may yet be taken.
+    ``refused`` are not tried, and only those that start from products that are ``left``: they may yet be taken.
     """
     best: tuple[float, Graph] | None = None
     taken, before = set[int](), None
     dots = {n.id: n.name for n in graph.nodes if n.op == "dot" and n.name in left}
     left.clear()
     for stream, tiles in _candidates(graph, device, dots):
-        likely = {dots[r.node] for r in stream.reductions if r.node in dots}
         nodes = {key.node for key in (*stream.members, *stream.reductions) if graph[key.node].op == "dot"}
         if best is not None and taken.isdisjoint(nodes):
-            left |= likely
+            left.add(dots[stream.start])
             continue
-        if (like := (_signature(stream), tiles.lanes)) in refused or not (stream.is_closed or _is_wide(stream)):
+        if (like := (_signature(stream), tiles.lanes)) in refused:
+            continue
+        if not (stream.is_closed or _is_wide(stream)):
+            left.add(dots[stream.start])
             continue
         made = streamed(stream, tiles, device)
         if _held_bytes(made, tiles, device) > device.shared_per_block_optin:
@@ -87,10 +89,11 @@ def _faster(graph: Graph, device: Device, refused: set[Hashable], left: set[str]
         after = seconds(made, device)
         if before is None or after is None or after >= before:
             refused.add(like)
-        elif best is None or after < best[0]:
+            continue
+        left.add(dots[stream.start])
+        if best is None or after < best[0]:
             best = after, made
             taken |= nodes
-            left |= likely
     return None if best is None else best[1]
 
 

@@ -39,12 +39,14 @@ class Key(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """``axis`` is what the ``reductions`` run over: a factor of the bindings. ``members`` are ascending; those without
+    """``start`` is the product that contracts the ``axis``, from which the stream was found; ``axis`` is what the
+    ``reductions`` run over: a factor of the bindings. ``members`` are ascending; those without
     the axis (``rows``) are made of results of the reductions. ``operands`` are those of members and reductions, each
     under its own binding; what is no member is a leaf.
     """
 
     graph: Graph
+    start: int
     axis: Factor
     members: tuple[Key, ...]
     rows: frozenset[Key]
@@ -73,7 +75,7 @@ class Stream(Struct, frozen=True):
             found[key] = self.operands[key]
             waiting += found[key]
         return Stream(
-            *(self.graph, self.axis, tuple(m for m in self.members if m in found)),
+            *(self.graph, self.start, self.axis, tuple(m for m in self.members if m in found)),
             frozenset(r for r in self.rows if r in found),
             tuple(r for r in self.reductions if r in reductions),
             MappingProxyType(found),
@@ -138,7 +140,7 @@ class _Search:
             return None
         try:
             self._fill(start)
-            return self._stream()
+            return self._stream(dot.id)
         except _No:
             return None
 
@@ -248,7 +250,7 @@ class _Search:
         one = sum(b is not None and has(b, self._axis) for b in bound) == 1
         return one and len(dot.attributes["lhs_contracting_dims"]) == 1
 
-    def _stream(self) -> Stream:
+    def _stream(self, start: int) -> Stream:
         graph, row_ids = self._graph, self._row_ids()
         members, waiting, rows = dict(self._members), list[Key](), set[Key]()
         for operands in (*self._members.values(), *self._reductions.values()):
@@ -263,7 +265,7 @@ class _Search:
         operands_of = {**members, **self._reductions}
         ordered = tuple(sorted(members, key=lambda k: k.node))
         reductions = tuple(sorted(self._reductions, key=lambda k: k.node))
-        return Stream(graph, self._axis, ordered, frozenset(rows), reductions, MappingProxyType(operands_of))
+        return Stream(graph, start, self._axis, ordered, frozenset(rows), reductions, MappingProxyType(operands_of))
 
     def _row_ids(self) -> set[int]:
         """Return the reductions and what is made of their results, element by element."""
