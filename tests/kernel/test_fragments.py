@@ -13,6 +13,7 @@ from jax_stitch.kernel.parse import parse
 from jax_stitch.kernel.skewed_rows import Access, conflicts, skewed_rows
 from jax_stitch.kernel.text import text
 from jax_stitch.kernel.verify import verify
+from jax_stitch.util.values import replace
 
 PRODUCT = """
 kernel name=k {
@@ -138,3 +139,12 @@ def test_the_interpreter_finds_the_same(dtype: str) -> None:
     for made in (kernel, fragment_products(kernel), skewed_rows(fragment_products(kernel))):
         (got,) = interpret(made, arrays)
         np.testing.assert_allclose(got, expected, 1e-5, 1e-4)
+
+
+def test_arrays_of_another_part_are_others() -> None:
+    """Catches floats that are read as pairs of halves, since another part has halves under the same name."""
+    halves, floats = product("bf16"), product()
+    both = replace(halves, parts=(*halves.parts, *floats.parts))
+    of_halves, of_floats = (text(replace(halves, parts=(p,))) for p in fragment_products(both).parts)
+    assert "sizes=[1, 1, 1, 1]" in of_halves
+    assert "sizes=[1, 1, 0, 0]" in of_floats

@@ -128,6 +128,16 @@ def test_gradients_are_three_kernels() -> None:
         np.testing.assert_allclose(ours, theirs, 1e-5, 1e-5)
 
 
+def test_gradients_of_each_layer() -> None:
+    """Catches layers that are left once another one, with products of its own, has been taken."""
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return (attention(jnp.tanh(attention(q, k, v)), k, v) ** 2).sum()
+
+    one = len(loops_of(stitch_jit(jax.grad(lambda *a: (attention(*a) ** 2).sum(), (0, 1, 2))).plan(*heads(32))))
+    assert len(loops_of(stitch_jit(jax.grad(loss, (0, 1, 2))).plan(*heads(32)))) >= 2 * one
+
+
 def test_short_axes_are_left() -> None:
     assert not loops_of(stitch_jit(attention).plan(*heads(8, 8), device="zen3"))
 
