@@ -18,11 +18,11 @@ from bench.sass import disassembled, disassembler, widths_of
 from bench.suites import Case, cases
 from bench.tables import markdown
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.compile import compile_ptx
+from jax_stitch.backend.compile import compile_ptx
+from jax_stitch.frontend.capture import capture
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.latency import latency
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.tune.spills import fit
 from jax_stitch.util import platform
 from jax_stitch.util.suggestion import UsageError
 

@@ -29,7 +29,7 @@ from bench.suites import Case
 from bench.worker import Answer, Tell, Worker
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
-from jax_stitch.launch import host, ptx
+from jax_stitch.backend.launch import host, ptx
 from jax_stitch.util.formatting import format_seconds, text_table
 from jax_stitch.util.timing import geometric_mean, time_programs
 

@@ -1,6 +1,6 @@
 """What the cost model takes for granted, measured: the cost of one more launch by each launcher, and of a byte.
 
-``python -m bench device`` prints it; the table of devices and ``jax_stitch.targets`` have what is assumed.
+``python -m bench device`` prints it; the table of devices and ``jax_stitch.devices.targets`` have what is assumed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from bench.worker import Tell
-from jax_stitch import attached, devices
+from jax_stitch import devices
 from jax_stitch.api import stitch_jit
-from jax_stitch.compile import compile_host, compile_ptx
-from jax_stitch.devices import Device
+from jax_stitch.backend.compile import compile_host, compile_ptx
+from jax_stitch.backend.launch import call, choice, direct
+from jax_stitch.devices import Device, attached
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import call, choice, direct
-from jax_stitch.options.launchers import Launcher
+from jax_stitch.util.options.launchers import Launcher
 from jax_stitch.util.timing import time_in_turn
 
 WIDTH = 256

@@ -23,20 +23,20 @@ from bench.workloads.base import normal
 from bench.workloads.training import training_step
 from hlo_parser import Module
 from jax_stitch import devices
-from jax_stitch.capture import Capture, capture, lower
-from jax_stitch.capture.traffic import KernelTraffic, traffic_of
-from jax_stitch.compile import target_of
-from jax_stitch.compile.host import stand_in
+from jax_stitch.backend.compile import target_of
+from jax_stitch.backend.compile.host import stand_in
+from jax_stitch.backend.launch import choice, host
 from jax_stitch.devices import Device
-from jax_stitch.launch import choice, host
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.frontend.capture import Capture, capture, lower
+from jax_stitch.frontend.capture.traffic import KernelTraffic, traffic_of
+from jax_stitch.jit.tune import stitch_and_tune
+from jax_stitch.jit.tune.sound import sound
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.pipeline import Stitched, stitch_capture
-from jax_stitch.tune import stitch_and_tune
-from jax_stitch.tune.sound import sound
-from jax_stitch.tune.spills import fit
 from jax_stitch.util import platform
 from jax_stitch.util.formatting import format_bytes, format_seconds
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.planner_names import PlannerName
 from jax_stitch.util.timing import Timing, time_programs
 
 WAYS = ("jax.jit", "before", "now")

@@ -22,18 +22,18 @@ from bench.clock import begun
 from bench.files import write_json
 from bench.suites import Case
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.compile import PtxKernel, target_of
+from jax_stitch.analysis.patterns.nest import Nest
+from jax_stitch.backend.compile import PtxKernel, target_of
+from jax_stitch.backend.launch.element_types import numpy_dtype
 from jax_stitch.devices import Device
-from jax_stitch.ir.nest import Nest
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.errors import Unstitchable
+from jax_stitch.jit.tune.arguments import argument_sets
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.latency import constants_of, latency
 from jax_stitch.latency.timing import clock_of
-from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel, stitch_capture
 from jax_stitch.schedule.work import work_of
-from jax_stitch.tune.arguments import argument_sets
-from jax_stitch.tune.spills import fit
 from jax_stitch.util.formatting import format_seconds, text_table
 
 LEAST_CORRELATION, MOST_ERROR = 0.85, 0.30

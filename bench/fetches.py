@@ -19,14 +19,14 @@ from bench.tables import markdown
 from bench.workloads import ALL
 from bench.workloads.base import Size
 from jax_stitch import devices
-from jax_stitch.capture import capture
+from jax_stitch.backend.compile import compile_ptx
+from jax_stitch.backend.launch.element_types import byte_size
 from jax_stitch.checking import check
 from jax_stitch.checking.findings import SECTOR
-from jax_stitch.compile import compile_ptx
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit
+from jax_stitch.frontend.capture import capture
 from jax_stitch.latency import latency
-from jax_stitch.launch.element_types import byte_size
 from jax_stitch.pipeline import StitchedKernel, stitch_capture
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.fetched import fetched

@@ -22,10 +22,10 @@ from bench.about import about
 from bench.files import write_json
 from bench.suites import Case
 from jax_stitch import devices, plan_hlo, stitch, stitch_hlo, stitch_jit
-from jax_stitch.capture import Capture, capture
 from jax_stitch.devices import Device
-from jax_stitch.report.accuracy import NoReference, agreement, reference
-from jax_stitch.report.plan import Plan
+from jax_stitch.frontend.capture import Capture, capture
+from jax_stitch.inspect.report.accuracy import NoReference, agreement, reference
+from jax_stitch.inspect.report.plan import Plan
 
 FORMS = ("before", "after")
 """Before XLA's passes; and after all of them, as ``jax.jit`` runs it."""

@@ -21,14 +21,14 @@ from bench.worker import Tell
 from bench.workloads import ALL
 from jax_stitch import devices, graph
 from jax_stitch.api import stitch_jit
-from jax_stitch.capture.hlo_text import full_text
-from jax_stitch.capture.traffic import Traffic, traffic
+from jax_stitch.backend.launch import host
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture.hlo_text import full_text
+from jax_stitch.frontend.capture.traffic import Traffic, traffic
 from jax_stitch.fusion.launch_bound import least_launches
-from jax_stitch.launch import host
-from jax_stitch.programs.fallback import StitchWarning
-from jax_stitch.report.accuracy import LeafAgreement, NoReference, agreement, reference
-from jax_stitch.report.plan import Plan
+from jax_stitch.inspect.report.accuracy import LeafAgreement, NoReference, agreement, reference
+from jax_stitch.inspect.report.plan import Plan
+from jax_stitch.jit.programs.fallback import StitchWarning
 from jax_stitch.util.timing import Timing, time_programs
 
 

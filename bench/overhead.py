@@ -28,7 +28,7 @@ from bench.about import about
 from bench.files import write_json
 from bench.turns import KINDS, Row, order, row_of
 from jax_stitch import stitch_jit
-from jax_stitch.rebuilt import background
+from jax_stitch.jit.rebuilt import background
 
 BARS = {"now": 1.05, "settled": 1.1, "making": 1.3}
 """By state, what a stitched call may cost of a call of ``jax.jit``."""

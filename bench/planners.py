@@ -25,19 +25,19 @@ from bench.first_minute.growth import AT_MOST
 from bench.workloads import ALL
 from jax_stitch import devices
 from jax_stitch import graph as graphs
-from jax_stitch.capture import capture
-from jax_stitch.capture.traffic import traffic
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.traffic import traffic
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.launch_bound import launched_apart, least_launches
 from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.graph import Graph
-from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.schedule import schedule
-from jax_stitch.store.location import FOLDER_VARIABLE
 from jax_stitch.util.collecting import put_off
 from jax_stitch.util.formatting import format_bytes, format_seconds, text_table
+from jax_stitch.util.options.planner_names import PlannerName
+from jax_stitch.util.store.location import FOLDER_VARIABLE
 
 WORKLOADS = (
     *("layer_norm_and_gradient", "residual_dropout_layer_norm", "softmax_first", "cross_entropy_gradient"),

@@ -13,13 +13,13 @@ from bench.files import write_json
 from bench.suites import Case
 from bench.tables import markdown
 from jax_stitch import devices
-from jax_stitch.capture import Capture, capture
-from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.compile import PtxKernel, compile_ptx, occupancy
+from jax_stitch.backend.compile import PtxKernel, compile_ptx, occupancy
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture import Capture, capture
+from jax_stitch.frontend.capture.errors import Unstitchable
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.schedule import registers
-from jax_stitch.tune.spills import fit
 
 GPUS = ("t4", "a100", "l4", "h200", "b200")
 """sm_75, sm_80, sm_89, sm_90 and sm_100."""

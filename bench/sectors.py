@@ -20,15 +20,15 @@ from bench.tables import markdown
 from bench.workloads import ALL
 from bench.workloads.base import Size
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.backend.compile import compile_ptx, occupancy, resident_blocks
+from jax_stitch.backend.launch.element_types import byte_size
 from jax_stitch.checking import BufferTraffic, check
 from jax_stitch.checking.findings import SECTOR
-from jax_stitch.compile import compile_ptx, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
-from jax_stitch.launch.element_types import byte_size
+from jax_stitch.frontend.capture import capture
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.pipeline import StitchedKernel, stitch_capture
-from jax_stitch.tune.spills import fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,13 @@ from bench.about import about
 from bench.files import write_json
 from bench.suites import Case
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.options.verification import Verify
-from jax_stitch.stitching.make import stitched
-from jax_stitch.store.location import FOLDER_VARIABLE
-from jax_stitch.verify.kernels import verified
+from jax_stitch.frontend.capture import capture
+from jax_stitch.jit.stitching.make import stitched
+from jax_stitch.jit.verify.kernels import verified
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.planner_names import PlannerName
+from jax_stitch.util.options.verification import Verify
+from jax_stitch.util.store.location import FOLDER_VARIABLE
 
 
 @dataclass(frozen=True, slots=True)

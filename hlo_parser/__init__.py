@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from .matching import Match, Pattern, find, read_pattern
     from .model import Computation, FileLocation, Instruction, Module, StackFrame, StackFrames
     from .opcodes import COLLECTIVES, ELEMENTWISE_BINARY, ELEMENTWISE_UNARY, OPCODES
-    from .read_module import read_module as parse
-    from .read_module import read_modules as parse_all
+    from .reading.module import read_module as parse
+    from .reading.module import read_modules as parse_all
     from .replica_groups import AxisRef, MeshAxes, ReplicaGroups
     from .rewrite import clone, inline, replace_computation, replace_instruction, replace_uses
     from .shapes import ArrayShape, BufferShape, Layout, OpaqueShape, Shape, TokenShape, TupleShape, without_layout
@@ -122,7 +122,7 @@ _HOMES = {
     "matching": "Match Pattern find read_pattern",
     "model": "Computation FileLocation Instruction Module StackFrame StackFrames",
     "opcodes": "COLLECTIVES ELEMENTWISE_BINARY ELEMENTWISE_UNARY OPCODES",
-    "read_module": "parse parse_all",
+    "reading.module": "parse parse_all",
     "replica_groups": "AxisRef MeshAxes ReplicaGroups",
     "rewrite": "clone inline replace_computation replace_instruction replace_uses",
     "shapes": "ArrayShape BufferShape Layout OpaqueShape Shape TokenShape TupleShape without_layout",

@@ -17,7 +17,7 @@ from .errors import HloParseError
 from .graphviz import dot
 from .matching import Pattern, find, read_pattern
 from .model import Module
-from .read_module import read_modules
+from .reading.module import read_modules
 from .unknown_keys import unknown
 from .verifier import verify
 

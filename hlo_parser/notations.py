@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import read_attribute as read
 from . import write_attribute as write
 from .opcodes import words
-from .read_backend_config import read_backend_config
-from .read_header import read_donors, read_entry_layout
-from .read_shape import read_shape
+from .reading import attribute as read
+from .reading.backend_config import read_backend_config
+from .reading.header import read_donors, read_entry_layout
+from .reading.scan import Scanner
+from .reading.shape import read_shape
 from .replica_groups import read_replica_groups
-from .scan import Scanner
 
 
 @dataclass(frozen=True, slots=True)

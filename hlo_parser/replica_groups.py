@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .attributes import IotaTiles
-from .read_attribute import read_ints, read_iota, read_list, read_order
-from .scan import Scanner
+from .reading.attribute import read_ints, read_iota, read_list, read_order
+from .reading.scan import Scanner
 from .values import Verbatim, transposed
 
 

@@ -10,14 +10,14 @@ from jax_stitch.version import __version__
 
 if TYPE_CHECKING:
     from jax_stitch.api import stitch, stitch_jit
-    from jax_stitch.capture.errors import HloFileError, UnstitchableError
+    from jax_stitch.frontend.capture.errors import HloFileError, UnstitchableError
     from jax_stitch.hlo import plan_hlo, stitch_hlo
-    from jax_stitch.options.autotune import UnknownAutotuneError
-    from jax_stitch.options.planner_names import UnknownPlannerError
-    from jax_stitch.options.verification import WrongKernel
-    from jax_stitch.programs.fallback import StitchWarning
-    from jax_stitch.report.compare import compare
-    from jax_stitch.tiers.stitched_function import StitchedFunction
+    from jax_stitch.inspect.report.compare import compare
+    from jax_stitch.jit.programs.fallback import StitchWarning
+    from jax_stitch.jit.tiers.stitched_function import StitchedFunction
+    from jax_stitch.util.options.autotune import UnknownAutotuneError
+    from jax_stitch.util.options.planner_names import UnknownPlannerError
+    from jax_stitch.util.options.verification import WrongKernel
 
 __all__ = [
     "HloFileError",
@@ -40,23 +40,23 @@ if not TYPE_CHECKING:  # To a type checker, no other name is there.
     __getattr__ = _later(
         __name__,
         {
-            "HloFileError": "jax_stitch.capture.errors",
-            "StitchWarning": "jax_stitch.programs.fallback",
-            "StitchedFunction": "jax_stitch.tiers.stitched_function",
-            "UnknownAutotuneError": "jax_stitch.options.autotune",
-            "UnknownPlannerError": "jax_stitch.options.planner_names",
-            "UnstitchableError": "jax_stitch.capture.errors",
-            "WrongKernel": "jax_stitch.options.verification",
-            "compare": "jax_stitch.other_jax",
-            "plan_hlo": "jax_stitch.other_jax",
-            "stitch": "jax_stitch.other_jax",
-            "stitch_hlo": "jax_stitch.other_jax",
-            "stitch_jit": "jax_stitch.other_jax",
+            "HloFileError": "jax_stitch.frontend.capture.errors",
+            "StitchWarning": "jax_stitch.jit.programs.fallback",
+            "StitchedFunction": "jax_stitch.jit.tiers.stitched_function",
+            "UnknownAutotuneError": "jax_stitch.util.options.autotune",
+            "UnknownPlannerError": "jax_stitch.util.options.planner_names",
+            "UnstitchableError": "jax_stitch.frontend.capture.errors",
+            "WrongKernel": "jax_stitch.util.options.verification",
+            "compare": "jax_stitch.jit.other_jax",
+            "plan_hlo": "jax_stitch.jit.other_jax",
+            "stitch": "jax_stitch.jit.other_jax",
+            "stitch_hlo": "jax_stitch.jit.other_jax",
+            "stitch_jit": "jax_stitch.jit.other_jax",
         },
     )
 
 if "jax" in _sys.modules:  # Else a JAX that is too old is found when one of the names above is asked for.
-    from jax_stitch import jax_names as _jax_names
+    from jax_stitch.util import jax_names as _jax_names
 
     _jax_names.require_supported(_jax_names.here())
 

@@ -19,22 +19,23 @@ import jaxlib
 import msgspec
 
 from hlo_parser import HloParseError
-from jax_stitch import devices, library, store
-from jax_stitch.cli.command_errors import FAILED, WRONG_USE, explained
-from jax_stitch.cli.command_parser import PROGRAM, Parser, new_file, one_of, seconds
-from jax_stitch.cli.hlo_command import add_subject, subject
-from jax_stitch.options.autotune import autotune_for
-from jax_stitch.options.planner_names import PlannerName, planner_name
-from jax_stitch.stages import PASSES, STAGES, stages_named
-from jax_stitch.util import platform
+from jax_stitch import devices
+from jax_stitch.inspect.cli.command_errors import FAILED, WRONG_USE, explained
+from jax_stitch.inspect.cli.command_parser import PROGRAM, Parser, new_file, one_of, seconds
+from jax_stitch.inspect.cli.hlo_command import add_subject, subject
+from jax_stitch.jit import library
+from jax_stitch.jit.stages import PASSES, STAGES, stages_named
+from jax_stitch.util import platform, store
 from jax_stitch.util.formatting import format_bytes, text_table
+from jax_stitch.util.options.autotune import autotune_for
+from jax_stitch.util.options.planner_names import PlannerName, planner_name
 from jax_stitch.util.progress import shown_steps, told
 from jax_stitch.util.suggestion import UsageError
 from jax_stitch.version import __version__
 
 if TYPE_CHECKING:
-    from jax_stitch.report.plan import Plan
-    from jax_stitch.report.plan_diff import PlanDiff
+    from jax_stitch.inspect.report.plan import Plan
+    from jax_stitch.inspect.report.plan_diff import PlanDiff
 
 OK, INTERRUPTED = 0, 130
 
@@ -295,7 +296,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _minimise(options: argparse.Namespace) -> int:
-    from jax_stitch.debug.minimise import NotFailing, minimise
+    from jax_stitch.jit.debug.minimise import NotFailing, minimise
 
     if not options.folder.is_dir():
         raise UsageError(f"there is no folder {options.folder}: name one that JAX_STITCH_DEBUG=1 had written")
@@ -327,7 +328,7 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from jax_stitch.doctor import examine
+    from jax_stitch.inspect.doctor import examine
 
     found = examine()
     if options.json:

@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import jax
 
 from jax_stitch import devices
-from jax_stitch.capture.errors import UnstitchableError
-from jax_stitch.capture.function import function_name
-from jax_stitch.jax_names import jaxpr_as_fun
+from jax_stitch.frontend.capture.errors import UnstitchableError
+from jax_stitch.frontend.capture.function import function_name
 from jax_stitch.jit import lowering, private_rules, transformations
 from jax_stitch.jit.primitive import Request, argument_types, bind, bind_jitted, origin_of
-from jax_stitch.options.autotune import autotune_for
-from jax_stitch.options.jit_arguments import check_function, check_names, check_options
-from jax_stitch.options.launchers import launcher_asked
-from jax_stitch.options.modes import Mode, mode_for
-from jax_stitch.options.planner_names import PlannerName, planner_name
-from jax_stitch.options.strictness import strict_for
-from jax_stitch.options.verification import verify_for
-from jax_stitch.programs import history
-from jax_stitch.tiers import guarded, inside, settled, tiered, traced_apart
-from jax_stitch.tiers.stitched_function import (
+from jax_stitch.jit.programs import history
+from jax_stitch.jit.tiers import guarded, inside, settled, tiered, traced_apart
+from jax_stitch.jit.tiers.stitched_function import (
     AutotuneChoice,
     JitOptions,
     ModeName,
@@ -33,12 +25,20 @@ from jax_stitch.tiers.stitched_function import (
     StitchedFunction,
 )
 from jax_stitch.util import log_output, user_errors
+from jax_stitch.util.jax_names import jaxpr_as_fun
+from jax_stitch.util.options.autotune import autotune_for
+from jax_stitch.util.options.jit_arguments import check_function, check_names, check_options
+from jax_stitch.util.options.launchers import launcher_asked
+from jax_stitch.util.options.modes import Mode, mode_for
+from jax_stitch.util.options.planner_names import PlannerName, planner_name
+from jax_stitch.util.options.strictness import strict_for
+from jax_stitch.util.options.verification import verify_for
 from jax_stitch.util.tracebacks import hide_frames
 from jax_stitch.util.user_errors import api_boundary
 from jax_stitch.util.xla_versions import EARLY
 
 if TYPE_CHECKING:
-    from jax_stitch.report.plan import Plan
+    from jax_stitch.inspect.report.plan import Plan
 
 _RULES = lowering, private_rules, transformations
 """Imported for the rules that they give JAX."""
@@ -245,7 +245,7 @@ def _plan(
     **kwargs: Any,
 ) -> Plan:
     log_output.follow()
-    from jax_stitch.report.planning import make_plan, placement_of
+    from jax_stitch.inspect.report.planning import make_plan, placement_of
 
     wanted, chosen = devices.get(device), usual.planner if planner is None else planner_name(planner)
     asked = usual.templates if templates is None else templates

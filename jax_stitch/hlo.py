@@ -12,19 +12,19 @@ import jax
 
 from jax_stitch import devices
 from jax_stitch.api import stitch_jit
-from jax_stitch.capture.errors import CaptureError, CudaPluginMissing, HloFileError, UnstitchableError
-from jax_stitch.capture.program import ONLY_LOOKED_AT
-from jax_stitch.hlo_files import HloProgram, read
-from jax_stitch.options.autotune import autotune_for
-from jax_stitch.options.planner_names import PlannerName, planner_name
-from jax_stitch.options.strictness import strict_for
-from jax_stitch.tiers.stitched_function import AutotuneChoice, PlannerChoice
+from jax_stitch.frontend.capture.errors import CaptureError, CudaPluginMissing, HloFileError, UnstitchableError
+from jax_stitch.frontend.capture.program import ONLY_LOOKED_AT
+from jax_stitch.frontend.hlo_files import HloProgram, read
+from jax_stitch.jit.tiers.stitched_function import AutotuneChoice, PlannerChoice
 from jax_stitch.util.formatting import one_line, shorten
+from jax_stitch.util.options.autotune import autotune_for
+from jax_stitch.util.options.planner_names import PlannerName, planner_name
+from jax_stitch.util.options.strictness import strict_for
 from jax_stitch.util.user_errors import api_boundary
 
 if TYPE_CHECKING:
     from jax_stitch.devices import Device
-    from jax_stitch.report.plan import Plan
+    from jax_stitch.inspect.report.plan import Plan
 
 _T = TypeVar("_T")
 
@@ -172,8 +172,8 @@ def _plan(program: HloProgram, stitched: Any, device: str | None, options: dict[
 
 
 def _plan_of_part(program: HloProgram, device: Device, options: dict[str, Any]) -> Plan:
-    from jax_stitch.hlo_files.parts import part_of
-    from jax_stitch.report.planning import make_plan
+    from jax_stitch.frontend.hlo_files.parts import part_of
+    from jax_stitch.inspect.report.planning import make_plan
 
     part = part_of(program, device, lambda text: read(text, None, False))
     planner = planner_name(options.get("planner") or PlannerName.BEAM)

@@ -14,27 +14,27 @@ from typing import Any
 from hlo_parser import Module
 from jax_stitch import graph as graphs
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.capture.captured import Captured
-from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.capture.module import module_of
-from jax_stitch.compile import Kernel, compile_all
+from jax_stitch.backend.compile import Kernel, compile_all
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused, KernelSource, Reuse, Sources, emit
+from jax_stitch.frontend.capture.captured import Captured
+from jax_stitch.frontend.capture.errors import Unstitchable
+from jax_stitch.frontend.capture.module import module_of
+from jax_stitch.frontend.replay import Launch, LaunchedGraph, Segment, unsupported
 from jax_stitch.fusion import FusionPlan, explore
 from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.weighing import estimated_seconds, seconds_left
 from jax_stitch.graph.labels import label
+from jax_stitch.ir.passes import Step, recording
 from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.options.strictness import strict_for
-from jax_stitch.passes import Step, recording
-from jax_stitch.replay import Launch, LaunchedGraph, Segment, unsupported
 from jax_stitch.schedule import ScheduledKernel, schedule
 from jax_stitch.schedule.alike import Form, form_of, moved_to, outline
 from jax_stitch.schedule.template import Template, check_names, kernel_name, parse_templates
 from jax_stitch.schedule.work import work_of
 from jax_stitch.util import log
+from jax_stitch.util.options.planner_names import PlannerName
+from jax_stitch.util.options.strictness import strict_for
 
 _logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Stitched:
 
     def launched_by(self, launch: Launcher) -> Callable[[Sequence[Any]], list[Any]]:
         """Return the function of the entry's parameters that runs each kernel on arrays with ``launch``."""
-        from jax_stitch.replay import replay
+        from jax_stitch.frontend.replay import replay
 
         def run(at: Launch, arrays: Sequence[Any]) -> Sequence[Any]:
             # No wait is needed: XLA copies what would be overwritten too early.
@@ -137,7 +137,7 @@ class Stitched:
 
 def launcher(compiled: Mapping[int, Kernel]) -> Launcher:
     """Return a launcher of kernels that are compiled, given by the ``id`` of their sources."""
-    from jax_stitch.launch import call
+    from jax_stitch.backend.launch import call
 
     def launch(kernel: StitchedKernel, arrays: Sequence[Any]) -> Sequence[Any]:
         run = compiled[id(kernel.source)]

@@ -88,8 +88,8 @@ def zen4(monkeypatch: pytest.MonkeyPatch) -> None:
 def everything_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test passes on a plan that an earlier run left on disk, or fails on a kernel that one has given up on a busy
     machine; those of the cache itself override this."""
-    from jax_stitch.compile import given_up
-    from jax_stitch.rebuilt import find
+    from jax_stitch.backend.compile import given_up
+    from jax_stitch.jit.rebuilt import find
 
     monkeypatch.setattr(given_up, "_mark_of", lambda id: None)
     monkeypatch.setattr(find, "load", lambda name: None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 from tests.fusion.forced import LIGHT_FLAGS
 from tests.some import some
 

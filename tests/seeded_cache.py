@@ -12,11 +12,11 @@ import shutil
 from pathlib import Path
 from unittest import mock
 
-from jax_stitch import store
+from jax_stitch.backend.launch import native
 from jax_stitch.devices import bandwidth
 from jax_stitch.devices.cpu import unmeasured
-from jax_stitch.launch import native
-from jax_stitch.store.eviction import TEMPORARY
+from jax_stitch.util import store
+from jax_stitch.util.store.eviction import TEMPORARY
 
 _MACHINE = Path(os.environ[store.FOLDER_VARIABLE]) / "machine"
 """Shared by runs and test processes, as the folder around it."""

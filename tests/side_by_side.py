@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jax_stitch import stitch_jit
-from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.jit.programs.fallback import StitchWarning
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 """From a function under a jit to what is called."""

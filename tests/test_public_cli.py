@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch import store
 from jax_stitch.__main__ import main
-from jax_stitch.cli import arguments
+from jax_stitch.inspect.cli import arguments
+from jax_stitch.util import store
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -106,7 +106,7 @@ class WrongStitching:
 
 
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["jax_stitch.report.compare"], "stitch_jit", WrongStitching)
+    monkeypatch.setattr(sys.modules["jax_stitch.inspect.report.compare"], "stitch_jit", WrongStitching)
     found = compare(softmax, X, rounds=3, seconds=0.1)
     assert not found.agrees
     assert "DISAGREES" in str(found) and not json.loads(found.to_json())["agrees"]

@@ -17,14 +17,14 @@ import pytest
 
 import hlo_parser
 from jax_stitch import __main__, pipeline, stitch, stitch_jit
-from jax_stitch.capture import CudaPluginMissing, client
-from jax_stitch.compile import NvrtcMissing, nvrtc
+from jax_stitch.backend.compile import NvrtcMissing, nvrtc
 from jax_stitch.devices import UnknownDeviceError, names
+from jax_stitch.frontend.capture import CudaPluginMissing, client
+from jax_stitch.frontend.replay.rules import RULES
 from jax_stitch.jit import lowering
-from jax_stitch.programs.fallback import StitchWarning
-from jax_stitch.rebuilt import finish
-from jax_stitch.replay.rules import RULES
-from jax_stitch.store import entries
+from jax_stitch.jit.programs.fallback import StitchWarning
+from jax_stitch.jit.rebuilt import finish
+from jax_stitch.util.store import entries
 from tests import public_faults
 from tests.light import light
 from tests.public_faults import X, broken, fresh, mutating, softmax

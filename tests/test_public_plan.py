@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture.traffic import KernelTraffic, Traffic
-from jax_stitch.page.highlight import STYLES, highlight
-from jax_stitch.report.plan import Boundary, KernelPlan, Launch, Plan
+from jax_stitch.frontend.capture.traffic import KernelTraffic, Traffic
+from jax_stitch.inspect.page.highlight import STYLES, highlight
+from jax_stitch.inspect.report.plan import Boundary, KernelPlan, Launch, Plan
 
 HLO = """HloModule jit_f
 

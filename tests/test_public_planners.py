@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import UnknownPlannerError, stitch, stitch_jit
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.light import light
 
 __all__ = ["light"]

@@ -20,7 +20,7 @@ import pytest
 
 from jax_stitch import stitch, stitch_jit
 from jax_stitch.jit import lowering
-from jax_stitch.tiers.stitched_function import ModeName
+from jax_stitch.jit.tiers.stitched_function import ModeName
 from tests.light import light
 from tests.public_functions import W, X, scaled, softmax
 from tests.side_by_side import both, both_raise, counted, fallbacks, kernels, same

@@ -12,9 +12,9 @@ import pytest
 from jax.experimental import checkify
 
 from jax_stitch import UnstitchableError, __main__, compare, pipeline, stitch, stitch_jit
-from jax_stitch.compile import CompilerMissing
+from jax_stitch.backend.compile import CompilerMissing
+from jax_stitch.frontend.replay.rules import RULES
 from jax_stitch.jit import lowering
-from jax_stitch.replay.rules import RULES
 from tests import public_faults
 from tests.light import light
 from tests.public_faults import X, broken, fresh, mutating, softmax

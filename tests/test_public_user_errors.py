@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch import compare, plan_hlo, stitch, stitch_jit
-from jax_stitch.capture.errors import CudaPluginMissing, UnstitchableError
-from jax_stitch.compile import NvrtcMissing
+from jax_stitch.backend.compile import NvrtcMissing
 from jax_stitch.devices import UnknownDeviceError
+from jax_stitch.frontend.capture.errors import CudaPluginMissing, UnstitchableError
 from jax_stitch.util.user_errors import UserError
 
 X = jnp.ones((64, 64))
@@ -65,7 +65,7 @@ def test_so_does_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*arguments: object, **options: object) -> None:
         raise NvrtcMissing("no NVRTC: pip install it")
 
-    monkeypatch.setattr("jax_stitch.report.planning.make_plan", missing)
+    monkeypatch.setattr("jax_stitch.inspect.report.planning.make_plan", missing)
     with pytest.raises(NvrtcMissing) as caught:
         running.plan(X, device="h200")
     assert files(caught.value) == {__file__}
@@ -100,7 +100,7 @@ def test_a_defect_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -
     def broken(*arguments: object, **options: object) -> None:
         raise AssertionError("defect")
 
-    monkeypatch.setattr("jax_stitch.report.planning.make_plan", broken)
+    monkeypatch.setattr("jax_stitch.inspect.report.planning.make_plan", broken)
     with pytest.raises(AssertionError) as caught:
         running.plan(X, device="cpu")
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]

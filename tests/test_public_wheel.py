@@ -24,7 +24,7 @@ USE = """
 from pathlib import Path
 import jax, jax.numpy as jnp
 import jax_stitch
-from jax_stitch.compile import toolchain
+from jax_stitch.backend.compile import toolchain
 
 compiled, real = [], toolchain.shared_object
 toolchain.shared_object = lambda name, *rest, **more: (compiled.append(name), real(name, *rest, **more))[1]
@@ -63,7 +63,7 @@ def test_the_wheel_is_for_linux_and_says_what_it_holds(wheel: Path) -> None:
         listed = files.read(about.replace("WHEEL", "RECORD")).decode().splitlines()
     assert f"Tag: {'-'.join(wheel.stem.split('-')[2:])}\n" in text and "Root-Is-Purelib: false" in text
     assert sorted(line.split(",")[0] for line in listed) == sorted(names)
-    assert sum(bool(re.fullmatch(r"jax_stitch/launch/handler-.*\.compiled", name)) for name in names) == 1
+    assert sum(bool(re.fullmatch(r"jax_stitch/backend/launch/handler-.*\.compiled", name)) for name in names) == 1
     assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "bench/", "build/"))]
 
 
@@ -109,7 +109,7 @@ def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
 
 
 def test_a_library_that_not_all_have_makes_it_a_plain_tag(maker: ModuleType, tmp_path: Path) -> None:
-    from jax_stitch.compile import toolchain
+    from jax_stitch.backend.compile import toolchain
 
     built = tmp_path / "x.so"
     built.write_bytes(toolchain.shared_object("x", 'extern "C" int x() { return 1; }', ["-O0"]))

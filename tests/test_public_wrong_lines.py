@@ -22,8 +22,8 @@ import jax_stitch
 from jax_stitch import __main__ as command
 from jax_stitch import __version__
 from jax_stitch.__main__ import main
-from jax_stitch.cli import arguments, command_errors
-from jax_stitch.cli.command_errors import explained
+from jax_stitch.inspect.cli import arguments, command_errors
+from jax_stitch.inspect.cli.command_errors import explained
 from jax_stitch.util import progress
 
 USER = """

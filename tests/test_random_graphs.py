@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from jax_stitch import stitch, stitch_jit
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 from jax_stitch.devices import Device
 from tests.drawn import Program, differences, program
 from tests.fusion import forced

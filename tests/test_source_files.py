@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.page.html import page, unpacked
-from jax_stitch.planned.names import _functions
+from jax_stitch.inspect.page.html import page, unpacked
+from jax_stitch.inspect.planned.names import _functions
 from jax_stitch.util import formatting
 from jax_stitch.util.source_files import source_text
 from tests.page.plans import layered

@@ -24,15 +24,15 @@ from bench.first_minute import growth, programs
 from bench.small.made import Made
 from bench.workloads import ALL
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
-from jax_stitch.compile import effort
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.programs.record import NotWorthStitching
-from jax_stitch.rebuilt.elsewhere import MAKER
-from jax_stitch.stitching.make import stitched
-from jax_stitch.stitching.model import SentProgram
-from jax_stitch.tune.worth import check_worth
+from jax_stitch.backend.compile import effort
+from jax_stitch.frontend.capture import capture
+from jax_stitch.jit.programs.record import NotWorthStitching
+from jax_stitch.jit.rebuilt.elsewhere import MAKER
+from jax_stitch.jit.stitching.make import stitched
+from jax_stitch.jit.stitching.model import SentProgram
+from jax_stitch.jit.tune.worth import check_worth
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.planner_names import PlannerName
 
 _LIMIT = 240.0
 """Seconds after which it is no longer waited for a verdict."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from bench.gpu import pool
 from bench.worker import Tell
 from jax_stitch import stitch_jit
-from jax_stitch.report.accuracy import agreement, reference
+from jax_stitch.inspect.report.accuracy import agreement, reference
 
 CALLS = 5
 """Of each program: an arrival counter that is not back at zero, or a race, shows at the second at the latest."""

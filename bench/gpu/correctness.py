@@ -16,7 +16,7 @@ from bench.suites import cases
 from bench.worker import Tell
 from bench.workloads import ALL, WORKLOADS
 from jax_stitch import stitch_jit
-from jax_stitch.report.accuracy import NoReference, agreement, reference
+from jax_stitch.inspect.report.accuracy import NoReference, agreement, reference
 
 SIZES = ("powers of two", "uneven")
 """Of each workload's two sizes for tests."""

@@ -29,15 +29,16 @@ from bench.suites import cases
 from bench.tables import markdown
 from bench.workloads import ALL
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch import attached, devices
-from jax_stitch.capture import capture
-from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.compile import compile_ptx
+from jax_stitch import devices
+from jax_stitch.backend.compile import compile_ptx
+from jax_stitch.devices import attached
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.errors import Unstitchable
+from jax_stitch.jit.tune import stitch_and_tune
 from jax_stitch.latency import latency
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.tune import stitch_and_tune
 from jax_stitch.util.formatting import format_seconds
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.planner_names import PlannerName
 
 METRICS = {
     "gpu__time_duration.sum": "nanoseconds",

@@ -16,14 +16,14 @@ from bench.gpu import pool
 from bench.gpu.compositions import COMPOSITIONS
 from bench.worker import Tell
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.compile import CompilerMissing, PtxKernel, compile_all, occupancy, target_of
+from jax_stitch.backend.compile import CompilerMissing, PtxKernel, compile_all, occupancy, target_of
+from jax_stitch.backend.launch import call, choice, direct
+from jax_stitch.backend.launch.element_types import numpy_dtype
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
-from jax_stitch.launch import call, choice, direct
-from jax_stitch.launch.element_types import numpy_dtype
-from jax_stitch.options.launchers import Launcher
+from jax_stitch.frontend.capture import capture
 from jax_stitch.pipeline import stitch_capture
+from jax_stitch.util.options.launchers import Launcher
 
 CALLS = 3
 """Of each: a word for barriers that is not as it has to be shows at the second at the latest."""

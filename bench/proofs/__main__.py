@@ -25,12 +25,12 @@ from bench.proofs import faults, sentryward
 from bench.proofs.ptx import Kernel
 from bench.workloads import ALL
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.compile import CompilerTimeout, compile_ptx
+from jax_stitch.backend.compile import CompilerTimeout, compile_ptx
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.errors import Unstitchable
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.tune.spills import fit
 from jax_stitch.util import platform
 
 THREADS = 512

@@ -25,13 +25,13 @@ from bench.about import about
 from bench.files import write_json
 from bench.small.programs import INSIDE, PROGRAMS, USUAL
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
-from jax_stitch.capture.errors import Unstitchable
+from jax_stitch.analysis.patterns.pattern import FusionPlan
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.errors import Unstitchable
 from jax_stitch.fusion.calls import call_seconds
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import FusionPlan
-from jax_stitch.loops.xla_cost import step_seconds
+from jax_stitch.loops.cost.xla_cost import step_seconds
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.util.formatting import format_seconds, text_table
 

@@ -3,7 +3,7 @@
 An element is a node and an index. Its reads are computed once, and cached while its graph is planned; expressions are
 hash-consed, so that comparing elements is comparing addresses. A ``View`` decides which elements a kernel computes and
 which are ready, and ``walk`` goes from elements down to the ready ones. Straight code (``locality.py``), loops in
-threads (``loops/nest_walk.py``) and loops in teams (``loops/team.py``) are three views.
+threads (``loops/nest_walk.py``) and loops in teams (``loops/teams/team.py``) are three views.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from jax_stitch.analysis.maps import Index, gather_shape, value_of
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
-from jax_stitch.indices import Expr, const, var
-from jax_stitch.indices.variables import row_index
+from jax_stitch.ir.indices import Expr, const, var
+from jax_stitch.ir.indices.variables import row_index
 
 
 class Factor(NamedTuple):

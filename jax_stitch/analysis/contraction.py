@@ -11,8 +11,8 @@ from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.support import reason_unsupported
 from jax_stitch.analysis.terms import step_count, terms_of
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices import Expr, const, var
-from jax_stitch.indices.variables import TERM
+from jax_stitch.ir.indices import Expr, const, var
+from jax_stitch.ir.indices.variables import TERM
 
 PRODUCTS = frozenset({"f32", "f64", "bf16", "f16"})
 """Element types of the matrix products that a team computes."""

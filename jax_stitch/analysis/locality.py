@@ -10,25 +10,14 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from jax_stitch.analysis.accesses import (
-    CACHED,
-    COMPUTED,
-    LEFT_OUT,
-    LOADED,
-    Access,
-    Element,
-    View,
-    Walk,
-    accesses,
-    walk,
-)
+from jax_stitch.analysis.accesses import CACHED, COMPUTED, LEFT_OUT, LOADED, Access, Element, View, Walk, accesses, walk
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, position_in
 from jax_stitch.analysis.maps import MOVES, Guard, Index
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.graph.model import Graph, Node
 from jax_stitch.graph.scans import scan_of
-from jax_stitch.indices import Expr, var
-from jax_stitch.indices.variables import PLACE, place_index
+from jax_stitch.ir.indices import Expr, var
+from jax_stitch.ir.indices.variables import PLACE, place_index
 
 
 class NotLocal(Exception):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from jax_stitch.analysis.results import Results
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices.expr import Expr, const, delinearize, linearize, var, within
+from jax_stitch.ir.indices.expr import Expr, const, delinearize, linearize, var, within
 
 Index = tuple[Expr, ...]
 

@@ -1,7 +1,7 @@
 """Results so large that their memory is new at every call: the C library gives it back to the system when it is freed
 (mallopt(3), M_MMAP_THRESHOLD). The system makes each page of it when it is touched for the first time, which takes
-longer than the kernel that touches it, unless pages are huge. Our kernels ask for huge ones (``launch/handler.cc``),
-XLA's do not.
+longer than the kernel that touches it, unless pages are huge. Our kernels ask for huge ones
+(``backend/launch/handler.cc``), XLA's do not.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ from weakref import WeakKeyDictionary
 
 from hlo_parser import COLLECTIVES
 from jax_stitch.analysis.maps import MOVES
-from jax_stitch.graph.argmax import takes_the_left_nan
 from jax_stitch.graph.combiners import counts_once
-from jax_stitch.graph.donated import SETTLED
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
 from jax_stitch.graph.opcodes import calls_python
+from jax_stitch.graph.rewrites.argmax import takes_the_left_nan
+from jax_stitch.graph.rewrites.donated import SETTLED
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sides import tells_sides_apart
 from jax_stitch.graph.sorts import sort_of
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 
 DTYPES = frozenset(
     {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "bf16", "f16", "f32", "f64"},

@@ -7,7 +7,7 @@ from math import prod
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.indices.expr import Expr, delinearize
+from jax_stitch.ir.indices.expr import Expr, delinearize
 
 
 def steps_of(graph: Graph, node: Node) -> tuple[int, ...]:

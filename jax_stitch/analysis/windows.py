@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax_stitch.analysis.maps import Index
 from jax_stitch.graph.model import Node
-from jax_stitch.indices import Expr, const
+from jax_stitch.ir.indices import Expr, const
 
 
 def window_starts(node: Node, update: Index) -> dict[int, tuple[int, Index]]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jax_stitch.backend.launch.element_types import byte_size, numpy_dtype
 from jax_stitch.checking.findings import BufferTraffic, Checked, Finding, Findings, Kind
 from jax_stitch.checking.lines import lines_of
 from jax_stitch.checking.native import CBuffer, CFinding, CLaunch, CReport, compile_checked
-from jax_stitch.launch.element_types import byte_size, numpy_dtype
 
 if TYPE_CHECKING:
     from jax_stitch.emit import KernelSource

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jax_stitch.backend.launch import SENTINEL
+from jax_stitch.backend.launch.element_types import numpy_dtype
 from jax_stitch.checking.check import check
 from jax_stitch.checking.findings import Finding, Findings, Kind
-from jax_stitch.launch import SENTINEL
-from jax_stitch.launch.element_types import numpy_dtype
 
 if TYPE_CHECKING:
     from jax_stitch.graph.model import TensorType

@@ -8,13 +8,13 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jax_stitch import store
-from jax_stitch.compile import KernelCompileError, toolchain
-from jax_stitch.compile.build_folder import build_folder
-from jax_stitch.compile.headers import RUNTIME, headers
-from jax_stitch.compile.load import load
-from jax_stitch.compile.process import run
-from jax_stitch.emit.scalar import STORAGE
+from jax_stitch.backend.compile import KernelCompileError, toolchain
+from jax_stitch.backend.compile.build_folder import build_folder
+from jax_stitch.backend.compile.headers import RUNTIME, headers
+from jax_stitch.backend.compile.load import load
+from jax_stitch.backend.compile.process import run
+from jax_stitch.emit.cpp.scalar import STORAGE
+from jax_stitch.util import store
 
 if TYPE_CHECKING:
     from jax_stitch.emit import KernelSource

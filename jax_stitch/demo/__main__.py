@@ -11,11 +11,11 @@ from pathlib import Path
 import jax
 
 from jax_stitch import devices
-from jax_stitch.cli.command_errors import explained
-from jax_stitch.cli.command_parser import new_file
 from jax_stitch.demo.cases import CASES, Case
 from jax_stitch.demo.picture import Shown, picture
-from jax_stitch.report.compare import Comparison, compare
+from jax_stitch.inspect.cli.command_errors import explained
+from jax_stitch.inspect.cli.command_parser import new_file
+from jax_stitch.inspect.report.compare import Comparison, compare
 from jax_stitch.util import platform
 from jax_stitch.util.formatting import format_faster, format_seconds, text_table
 from jax_stitch.util.progress import Step, shown_steps

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from jax_stitch.util.formatting import format_bytes
 
 if TYPE_CHECKING:
-    from jax_stitch.capture.traffic import KernelTraffic, Traffic
-    from jax_stitch.report.plan import Plan
+    from jax_stitch.frontend.capture.traffic import KernelTraffic, Traffic
+    from jax_stitch.inspect.report.plan import Plan
 
 WIDTH, LEFT, BLOCKS = 860, 84, 560
 _LANE, _CASE = 26, 112

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 
-from jax_stitch.devices.attached import describe
 from jax_stitch.devices.cpu import cpu, described, unmeasured
+from jax_stitch.devices.in_use import describe
 from jax_stitch.devices.model import Device
 from jax_stitch.devices.table import entries
 from jax_stitch.util.user_errors import UserError

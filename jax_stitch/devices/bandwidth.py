@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from jax_stitch import store
-from jax_stitch.child import Child, ChildFailed, encode
+from jax_stitch.util import store
+from jax_stitch.util.child import Child, ChildFailed, encode
 
 _ROUNDS = 2
 _METHOD = "processor time"

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax_stitch.child import Message, serve
 from jax_stitch.devices.bandwidth import measure
+from jax_stitch.util.child import Message, serve
 
 
 def answer(header: dict[str, Any], payload: bytes) -> Message:

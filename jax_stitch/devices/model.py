@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jax_stitch.devices.targets import Kind, Target, target_of
 from jax_stitch.devices.tensor_cores import MatrixUnit, matrix_unit
-from jax_stitch.targets import Kind, Target, target_of
 
 
 @dataclass(frozen=True, slots=True)

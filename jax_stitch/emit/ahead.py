@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jax_stitch.indices import Expr
-from jax_stitch.indices.variables import BATCH, PLACE, ROW
+from jax_stitch.ir.indices import Expr
+from jax_stitch.ir.indices.variables import BATCH, PLACE, ROW
 from jax_stitch.schedule.model import Part
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from jax_stitch.analysis.binding import index_of
 from jax_stitch.graph.scans import scan_of
 from jax_stitch.graph.sorts import sort_of
-from jax_stitch.indices import Expr, linearize
-from jax_stitch.indices.expr import Var
-from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN, TERM, place_index, row_index
+from jax_stitch.ir.indices import Expr, linearize
+from jax_stitch.ir.indices.expr import Var
+from jax_stitch.ir.indices.variables import BATCH, PLACE, ROW, RUN, TERM, place_index, row_index
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref

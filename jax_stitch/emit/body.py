@@ -13,12 +13,12 @@ from jax_stitch.analysis.binding import position_in
 from jax_stitch.analysis.maps import MOVES, Guard, Index, Read
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.emit.ahead import step_ahead
-from jax_stitch.emit.names import Names
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.operations import operation, rounded
 from jax_stitch.graph.model import Node
-from jax_stitch.indices import Expr, linearize
-from jax_stitch.indices.expr import Var
-from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN, row_index
+from jax_stitch.ir.indices import Expr, linearize
+from jax_stitch.ir.indices.expr import Var
+from jax_stitch.ir.indices.variables import BATCH, PLACE, ROW, RUN, row_index
 from jax_stitch.kernel.expressions import INDEX, Field, IndexValue, Op, Ref, Start, Test, Value
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.literals import literal

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from jax_stitch.emit.lines import indent
+from jax_stitch.emit.cpp.lines import indent
 
 
 class Call(Struct, frozen=True):

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from math import prod
 
 from jax_stitch.analysis.binding import inner_sizes
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.sweeps import index_at
+from jax_stitch.analysis.patterns.team import End, TeamLoop
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM
-from jax_stitch.emit.lines import tables
-from jax_stitch.emit.names import Names
+from jax_stitch.emit.cpp.lines import tables
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.passes import place_axes
 from jax_stitch.emit.team_values import TeamEvaluator
-from jax_stitch.indices import linearize, var
-from jax_stitch.indices.variables import PLACE, RUN
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.sweeps import index_at
-from jax_stitch.ir.team import End, TeamLoop
+from jax_stitch.ir.indices import linearize, var
+from jax_stitch.ir.indices.variables import PLACE, RUN
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element as Cell

@@ -11,19 +11,10 @@ from jax_stitch.emit.blocked_sums import BlockedSums
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
 from jax_stitch.emit.passes import make_pass
 from jax_stitch.emit.reducers import Reducer
-from jax_stitch.indices.expr import Expr, const, var
-from jax_stitch.indices.variables import PLACE, TERM
+from jax_stitch.ir.indices.expr import Expr, const, var
+from jax_stitch.ir.indices.variables import PLACE, TERM
 from jax_stitch.kernel.expressions import Element, Ref, Value
-from jax_stitch.kernel.statements import (
-    Allocate,
-    Apply,
-    Assign,
-    Barrier,
-    For,
-    Pass,
-    Rows,
-    Statement,
-)
+from jax_stitch.kernel.statements import Allocate, Apply, Assign, Barrier, For, Pass, Rows, Statement
 from jax_stitch.kernel.statements import Scope as Braces
 from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass
 from jax_stitch.schedule.row_passes import results_of

@@ -6,17 +6,18 @@ import re
 from collections.abc import Collection, Sequence
 
 from jax_stitch.analysis.results import Results
-from jax_stitch.emit import cpp_kernel
 from jax_stitch.emit.axes import axis_findings
 from jax_stitch.emit.beside import read_beside
+from jax_stitch.emit.cpp import kernel as cpp_kernel
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.in_place import Reuse, in_place, reads
 from jax_stitch.emit.loop import LoopEmitter
-from jax_stitch.emit.names import Names
 from jax_stitch.emit.part import PartEmitter
 from jax_stitch.emit.refused import KernelRefused
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.emit.team import TeamEmitter
 from jax_stitch.graph.model import Graph, TensorType
+from jax_stitch.ir.passes import Pass, Pipeline
 from jax_stitch.kernel import model
 from jax_stitch.kernel.choices_outside import choices_outside
 from jax_stitch.kernel.fragment_products import fragment_products
@@ -29,7 +30,6 @@ from jax_stitch.kernel.row_ranges import split_rows
 from jax_stitch.kernel.skewed_rows import skewed_rows
 from jax_stitch.kernel.square_loads import square_loads
 from jax_stitch.kernel.verify import verify
-from jax_stitch.passes import Pass, Pipeline
 from jax_stitch.schedule.later import written_later
 from jax_stitch.schedule.model import Part, ScheduledKernel
 

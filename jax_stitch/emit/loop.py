@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from jax_stitch.analysis.binding import elements_of
-from jax_stitch.emit.lines import described, tables
+from jax_stitch.analysis.patterns.nest import During, Nest, NestedLoop, Output
+from jax_stitch.emit.cpp.lines import described, tables
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.loop_values import ROWS, LoopEvaluator
-from jax_stitch.emit.names import Names
 from jax_stitch.emit.rows import Item, Loop, body_of
 from jax_stitch.graph.model import Graph
-from jax_stitch.indices import linearize
-from jax_stitch.ir.nest import During, Nest, NestedLoop, Output
+from jax_stitch.ir.indices import linearize
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Literal, Ref

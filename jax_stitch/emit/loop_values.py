@@ -11,15 +11,15 @@ from math import prod
 from jax_stitch.analysis.binding import inner_sizes, is_uniform, position_in
 from jax_stitch.analysis.contraction import contracted, initials, is_contraction, written_out
 from jax_stitch.analysis.maps import STEP, Index, Read
+from jax_stitch.analysis.patterns.nest import RESULT, Nest, Stacked, slice_index
 from jax_stitch.emit.body import PER_PLACE, UNIFORM, Element, Evaluator, Known, Scope
-from jax_stitch.emit.names import Names
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.operations import rounded
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.rows import Item, Loop, StraightCode
 from jax_stitch.graph.model import Node
-from jax_stitch.indices import Expr, linearize
-from jax_stitch.indices.variables import BATCH, ROW
-from jax_stitch.ir.nest import RESULT, Nest, Stacked, slice_index
+from jax_stitch.ir.indices import Expr, linearize
+from jax_stitch.ir.indices.variables import BATCH, ROW
 from jax_stitch.kernel.expressions import Counter, Field, Pick, Products, Ref
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.kernel.statements import Define, LeaveUnless, Statement

@@ -11,16 +11,16 @@ from jax_stitch.analysis.maps import Index
 from jax_stitch.emit import partials
 from jax_stitch.emit.blocked_sums import BlockedSums
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Evaluator, Known, Scope
+from jax_stitch.emit.cpp.lines import described, source_lines, tables
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.inner_reductions import inner_reduction
-from jax_stitch.emit.lines import described, source_lines, tables
-from jax_stitch.emit.names import Names
 from jax_stitch.emit.passes import make_pass, place_axes, stretches_of
 from jax_stitch.emit.reducers import Reducer, reducer
 from jax_stitch.emit.scans import scan_pass
 from jax_stitch.emit.sorts import Sorter, declarations, sort_statements, sorter
 from jax_stitch.graph.model import Graph
-from jax_stitch.indices import linearize
-from jax_stitch.indices.variables import row_index
+from jax_stitch.ir.indices import linearize
+from jax_stitch.ir.indices.variables import row_index
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Field, Ref, Value

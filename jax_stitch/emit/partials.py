@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jax_stitch.emit.passes import place_axes
-from jax_stitch.indices.expr import Expr, Var
-from jax_stitch.indices.variables import PLACE
+from jax_stitch.ir.indices.expr import Expr, Var
+from jax_stitch.ir.indices.variables import PLACE
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.threads import How, Space, Who

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Scope
-from jax_stitch.indices.variables import PLACE, RUN
+from jax_stitch.ir.indices.variables import PLACE, RUN
 from jax_stitch.kernel import statements
 from jax_stitch.kernel.statements import Axis, Joins, JoinStep, Pass
 from jax_stitch.kernel.threads import How

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.emit.body import PER_PLACE, PER_ROW, Evaluator, Scope
-from jax_stitch.indices.variables import PLACE
+from jax_stitch.ir.indices.variables import PLACE
 from jax_stitch.kernel.expressions import Ref
 from jax_stitch.kernel.literals import computed
 from jax_stitch.kernel.statements import Assign, Axis, Scan, ScanPass, ScanStep

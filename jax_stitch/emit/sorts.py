@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from jax_stitch.analysis.sorts import offsets
 from jax_stitch.emit.body import PER_PLACE, Evaluator
-from jax_stitch.emit.names import Names
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.operations import may_be_small, operation_in, values_of
 from jax_stitch.emit.passes import make_pass
 from jax_stitch.graph.model import Graph, Node

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class KernelSource(Struct, frozen=True):
-    """One stitched kernel as C++ against the runtime header (``jax_stitch/runtime/stitch.h``), which NVRTC and a host
+    """One stitched kernel as C++ against the runtime header (``backend/runtime/stitch.h``), which NVRTC and a host
     compiler both take.
 
     The text starts with ``#include "stitch.h"``. On CUDA it defines ``extern "C" __global__ void NAME(const void*
@@ -72,7 +72,7 @@ class KernelSource(Struct, frozen=True):
     @property
     def has_wide_vectors(self) -> bool:
         """Return whether the widest vectors are faster on the host: without serial steps that each read what was just
-        written and without scans (an eighth less time), or with products in blocks (``runtime/product.h``).
+        written and without scans (an eighth less time), or with products in blocks (``backend/runtime/product.h``).
         """
         return not (self.has_steps or "ST_SCAN(" in self.text) or "ST_PRODUCT" in self.text
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from jax_stitch.emit.lines import described, source_lines
-from jax_stitch.emit.names import Names
+from jax_stitch.analysis.patterns.team import TeamLoop
+from jax_stitch.emit.cpp.lines import described, source_lines
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.emit.team_loop import LoopWriter
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.team import TeamLoop
 from jax_stitch.kernel import model
 from jax_stitch.schedule.model import Part
 

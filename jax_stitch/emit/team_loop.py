@@ -10,23 +10,9 @@ from math import ceil, prod
 from jax_stitch.analysis.binding import inner, inner_sizes, is_uniform
 from jax_stitch.analysis.contraction import contraction, one_literal, step_of
 from jax_stitch.analysis.maps import Index
-from jax_stitch.analysis.terms import step_count, terms_of
-from jax_stitch.analysis.windows import window_index, window_starts
-from jax_stitch.emit.blocked_steps import PRODUCT_BLOCK, BlockedSteps
-from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Scope
-from jax_stitch.emit.epilogue import EpilogueWriter
-from jax_stitch.emit.lines import tables
-from jax_stitch.emit.names import Names
-from jax_stitch.emit.operations import rounded
-from jax_stitch.emit.passes import place_axes
-from jax_stitch.emit.reducers import Reducer, reducer
-from jax_stitch.emit.team_values import TeamEvaluator
-from jax_stitch.graph.model import Graph
-from jax_stitch.indices import Expr, const, linearize, var
-from jax_stitch.indices.variables import PLACE, TERM
-from jax_stitch.ir.chunks import chunk_width
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.sweeps import (
+from jax_stitch.analysis.patterns.chunks import chunk_width
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.sweeps import (
     Sweep,
     Target,
     Write,
@@ -37,6 +23,20 @@ from jax_stitch.ir.sweeps import (
     results_in,
     step_groups,
 )
+from jax_stitch.analysis.terms import step_count, terms_of
+from jax_stitch.analysis.windows import window_index, window_starts
+from jax_stitch.emit.blocked_steps import PRODUCT_BLOCK, BlockedSteps
+from jax_stitch.emit.body import PER_PLACE, PER_ROW, UNIFORM, Scope
+from jax_stitch.emit.cpp.lines import tables
+from jax_stitch.emit.cpp.names import Names
+from jax_stitch.emit.epilogue import EpilogueWriter
+from jax_stitch.emit.operations import rounded
+from jax_stitch.emit.passes import place_axes
+from jax_stitch.emit.reducers import Reducer, reducer
+from jax_stitch.emit.team_values import TeamEvaluator
+from jax_stitch.graph.model import Graph
+from jax_stitch.ir.indices import Expr, const, linearize, var
+from jax_stitch.ir.indices.variables import PLACE, TERM
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element as Cell

@@ -5,10 +5,10 @@ from __future__ import annotations
 from jax_stitch.analysis.binding import position_in
 from jax_stitch.analysis.maps import STEP, Index, updated_place
 from jax_stitch.emit.body import PER_PLACE, UNIFORM, Evaluator, Known
-from jax_stitch.emit.names import Names
+from jax_stitch.emit.cpp.names import Names
 from jax_stitch.graph.model import Node
-from jax_stitch.indices import Expr
-from jax_stitch.indices.variables import ROW
+from jax_stitch.ir.indices import Expr
+from jax_stitch.ir.indices.variables import ROW
 from jax_stitch.kernel.expressions import Counter, Ref
 from jax_stitch.kernel.expressions import Element as Cell
 from jax_stitch.schedule.model import Part

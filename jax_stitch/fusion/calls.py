@@ -7,6 +7,9 @@ from collections.abc import Collection
 from math import prod
 
 from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.patterns.pattern import FusionPlan, Pattern
+from jax_stitch.analysis.patterns.team import TeamLoop
+from jax_stitch.analysis.patterns.traffic import BYTES_PER_THREAD
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.analysis.terms import steps_of
@@ -15,14 +18,11 @@ from jax_stitch.fusion.delta_evaluator import XlaKernels
 from jax_stitch.fusion.launches.shared_calls import launch_seconds
 from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import FusionPlan, Pattern
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.ir.traffic import BYTES_PER_THREAD
-from jax_stitch.loops.sharing import VECTOR_CLOCKS
-from jax_stitch.loops.team_cost import nest_seconds, straight_team_seconds, team_seconds
-from jax_stitch.loops.weights import combiner_weight, own_weight
-from jax_stitch.loops.xla_cost import far_seconds, is_by_vector, is_windowed, work_seconds
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
+from jax_stitch.loops.cost.team_cost import nest_seconds, straight_team_seconds, team_seconds
+from jax_stitch.loops.cost.weights import combiner_weight, own_weight
+from jax_stitch.loops.cost.xla_cost import far_seconds, is_by_vector, is_windowed, work_seconds
+from jax_stitch.loops.teams.sharing import VECTOR_CLOCKS
 
 PRODUCT_SECONDS = 1e-6
 """Seconds of XLA:CPU for a matrix product, besides its arithmetic and the call of a kernel."""

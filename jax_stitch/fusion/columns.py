@@ -12,10 +12,10 @@ from collections.abc import Collection
 from math import prod
 
 from jax_stitch.analysis.binding import Binding, inner_sizes
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import Pattern
 
 LONG_COLUMN = 256
 """Elements of a column from which what whole rows add up to is little."""

@@ -14,6 +14,8 @@ from msgspec import Struct
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.analysis.new_pages import saved_on_results
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.traffic import MOST_LAST_BLOCK_BYTES, longest_row, moved_bytes
 from jax_stitch.analysis.scans import further_kernels
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.sorts import shared_bytes
@@ -21,12 +23,10 @@ from jax_stitch.analysis.support import is_rematerializable, is_view, reason_lef
 from jax_stitch.devices import Device
 from jax_stitch.fusion.columns import column_bytes, column_bytes_of_xla
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.graph.reductions import steps_of
+from jax_stitch.graph.rewrites.reductions import steps_of
 from jax_stitch.graph.scans import scan_of
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import MOST_LAST_BLOCK_BYTES, longest_row, moved_bytes
-from jax_stitch.loops.weights import own_weight, plain_weight
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
+from jax_stitch.loops.cost.weights import own_weight, plain_weight
 
 CALLS = "calls"
 """Attribute of the last operation of a product that was written out: the launches that last as long as the calls of a

@@ -17,10 +17,10 @@ from jax_stitch.fusion.rewrites.turned_once import turned_once
 from jax_stitch.fusion.rewrites.vector_products import vector_products
 from jax_stitch.fusion.rewrites.with_producers import with_producers
 from jax_stitch.fusion.streams.choice import with_streams
-from jax_stitch.graph.complex_parts import with_parts
 from jax_stitch.graph.model import Graph
+from jax_stitch.graph.rewrites.complex_parts import with_parts
 from jax_stitch.graph.verifier import verify
-from jax_stitch.passes import Pass, Pipeline
+from jax_stitch.ir.passes import Pass, Pipeline
 
 
 def _packs(device: Device) -> bool:

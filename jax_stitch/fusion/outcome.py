@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.devices import Device
 from jax_stitch.fusion.patience import Patience
 from jax_stitch.fusion.search import Search
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.thread_loops import ThreadLoops
 
 

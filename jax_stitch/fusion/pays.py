@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.new_pages import saved_on_results
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
@@ -18,9 +19,8 @@ from jax_stitch.fusion.calls import straight_seconds
 from jax_stitch.fusion.delta_evaluator import CALLS, effective_bytes
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.xla_cost import is_windowed, work_seconds
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
+from jax_stitch.loops.cost.xla_cost import is_windowed, work_seconds
 
 _PRICED = ELEMENTWISE | MOVES | {"broadcast", "constant", "iota", "reduce", "get-tuple-element"}
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from msgspec import Struct
 
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.reach import contracted_order
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, is_view, reason_left
@@ -24,7 +25,6 @@ from jax_stitch.fusion.outcome import Begun, Outcome, Planner
 from jax_stitch.fusion.patience import Patience
 from jax_stitch.fusion.piece import Piece, cut_out
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.util.groups import Groups
 from jax_stitch.util.values import replace

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from jax_stitch.analysis.patterns.pattern import FusionPlan, Pattern
+from jax_stitch.analysis.patterns.traffic import may_have_clusters, moved_bytes
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_library, is_rematerializable
 from jax_stitch.devices import Device
@@ -25,8 +27,6 @@ from jax_stitch.fusion.delta_evaluator import (
 from jax_stitch.fusion.launches.shared_calls import launch_seconds
 from jax_stitch.fusion.piece import CALL, OUTSIDE
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import FusionPlan, Pattern
-from jax_stitch.ir.traffic import may_have_clusters, moved_bytes
 
 
 class Prediction(Struct, frozen=True):

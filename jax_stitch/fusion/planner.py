@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
+from jax_stitch.analysis.patterns.pattern import Boundary, FusionPlan, Pattern
 from jax_stitch.analysis.results import forget
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import reason_left
@@ -26,16 +27,15 @@ from jax_stitch.fusion.prologues import INSIDE
 from jax_stitch.fusion.rewrites import small_dots
 from jax_stitch.fusion.rewrites.chosen import expandable, is_in_batch
 from jax_stitch.fusion.rewrites.single_steps import SINGLE_STEP, in_single_step
-from jax_stitch.graph.complex_parts import names_in_parts
 from jax_stitch.graph.model import ONE_KERNEL, STREAMED, Graph, Node
-from jax_stitch.ir.pattern import Boundary, FusionPlan, Pattern
+from jax_stitch.graph.rewrites.complex_parts import names_in_parts
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.loops.carried import counters
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
 from jax_stitch.loops.product_rows import product_patterns
 from jax_stitch.loops.straight import is_all_straight, straight_patterns
 from jax_stitch.loops.thread_loops import ThreadLoops
-from jax_stitch.operations import ELEMENTWISE
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.options.planner_names import PlannerName
 from jax_stitch.util.values import replace
 
 

@@ -13,6 +13,7 @@ from jax_stitch.analysis.binding import Binding, inner_sizes, to_operand
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
 from jax_stitch.analysis.locality import Inside, NotLocal, elements, too_often, walk_row
 from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.scans import misplaced
@@ -20,9 +21,8 @@ from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices.variables import row_index
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.operations import ELEMENTWISE, HEAVY
+from jax_stitch.ir.indices.variables import row_index
+from jax_stitch.ir.operations import ELEMENTWISE, HEAVY
 
 SHORT_TEXT = 1000
 """The most statements of a text that compilers take under a second for, even if many of them recompute a value."""

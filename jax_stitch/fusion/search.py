@@ -16,25 +16,19 @@ from jax_stitch.analysis import sorts, spread
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, inner_sizes
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.traffic import NEIGHBOURS, longest_row
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.columns import column_bytes
-from jax_stitch.fusion.delta_evaluator import (
-    Gain,
-    XlaKernels,
-    evaluate,
-    fits_a_block,
-    strided_bytes,
-)
+from jax_stitch.fusion.delta_evaluator import Gain, XlaKernels, evaluate, fits_a_block, strided_bytes
 from jax_stitch.fusion.rewrites import reductions
 from jax_stitch.fusion.seeds import Seed, SeedsOf, elementwise_seeds, reduction_seeds
 from jax_stitch.graph.combiners import is_neutral
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import NEIGHBOURS, longest_row
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.util.values import replace
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from jax_stitch.analysis.patterns.pattern import FusionPlan
 from jax_stitch.devices import Device
 from jax_stitch.fusion.calls import call_seconds, call_seconds_left
 from jax_stitch.fusion.plan_cost import predicted, predicted_left
-from jax_stitch.ir.pattern import FusionPlan
 
 
 def estimated_seconds(plan: FusionPlan, device: Device) -> float:

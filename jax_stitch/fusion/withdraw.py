@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.patterns.pattern import Boundary, FusionPlan
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.fusion.rewrites.reductions import in_one_step
-from jax_stitch.ir.pattern import Boundary, FusionPlan
 
 
 def withdrawn(plan: FusionPlan, reasons: Mapping[int, str]) -> FusionPlan:

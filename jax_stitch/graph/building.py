@@ -6,28 +6,27 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from hlo_parser import Module
-from jax_stitch.passes import Pass, Pipeline
+from jax_stitch.ir.passes import Pass, Pipeline
 
-from .argmax import first_nan
-from .blocked_scans import join_blocks, unpad_scan
 from .builder import Rule
-from .donated import settled
 from .flattening import flatten
-from .fold import fold
-from .library import restore_topk, restore_triangular_solve
-from .library_calls import restored
 from .loops import count_trips, read_before, unroll
 from .maps import inline_map
 from .model import Graph
-from .narrowed import narrow_window
 from .order import ordered
-from .placed import place_scatter
-from .pooling import restore_select_and_scatter
-from .reductions import join_reductions
-from .rewriting import rewritten
-from .rotation import rotate_by_slices
-from .scatters import localise_scatter
-from .simplify import (
+from .rewrites.argmax import first_nan
+from .rewrites.blocked_scans import join_blocks, unpad_scan
+from .rewrites.donated import settled
+from .rewrites.fold import fold
+from .rewrites.library import restore_topk, restore_triangular_solve
+from .rewrites.library_calls import restored
+from .rewrites.narrowed import narrow_window
+from .rewrites.placed import place_scatter
+from .rewrites.pooling import restore_select_and_scatter
+from .rewrites.reductions import join_reductions
+from .rewrites.rotation import rotate_by_slices
+from .rewrites.scatters import localise_scatter
+from .rewrites.simplify import (
     order_broadcast,
     simplify_convert,
     simplify_movement,
@@ -35,9 +34,10 @@ from .simplify import (
     simplify_select,
     simplify_sign,
 )
-from .spaced import space_scatter
+from .rewrites.spaced import space_scatter
+from .rewrites.windows import tile_window
+from .rewriting import rewritten
 from .verifier import verify
-from .windows import tile_window
 
 _CLEAN = (
     *(order_broadcast, simplify_movement, simplify_convert),

@@ -12,8 +12,8 @@ import numpy as np
 from hlo_parser import ELEMENT_TYPES
 
 from .builder import Builder
-from .fold import COMPARE
 from .model import Graph, Node
+from .rewrites.fold import COMPARE
 
 
 def is_neutral(combiner: Graph, initial: Node) -> bool:

@@ -21,11 +21,11 @@ from jax_stitch.util.values import replace
 
 from .builder import Builder, freeze
 from .errors import GraphError
-from .fold import LARGEST
 from .layouts import bitcast_steps
 from .model import COPIED, ONE_KERNEL, STAGE, Graph, GraphLayouts, Node, NodeType, TensorType, TupleType
 from .order import Listing
-from .simplify import order_broadcast
+from .rewrites.fold import LARGEST
+from .rewrites.simplify import order_broadcast
 from .types import explicit_layout, minor_to_major, node_type
 
 Tree = int | tuple["Tree", ...]

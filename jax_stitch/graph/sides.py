@@ -15,8 +15,8 @@ import numpy as np
 from hlo_parser import ELEMENT_TYPES
 
 from .combiners import combines_by
-from .fold import SCALAR_FOLDERS
 from .model import Graph, Node, TensorType
+from .rewrites.fold import SCALAR_FOLDERS
 
 SAMPLES = 512
 """Pairs of values that a combiner is tried on: of so few numbers that many are equal."""

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jax_stitch.jax_names import PjitFunction, PjitFunctionCache, cc_shard_arg, dispatch_registry, filtering, pjit
+from jax_stitch.util.jax_names import PjitFunction, PjitFunctionCache, cc_shard_arg, dispatch_registry, filtering, pjit
 from jax_stitch.util.tracebacks import hide_frames
 
 _MOST = 4096

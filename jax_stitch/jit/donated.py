@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax_stitch.capture.program import ALIASING
-from jax_stitch.jax_names import ir
+from jax_stitch.frontend.capture.program import ALIASING
+from jax_stitch.util.jax_names import ir
 
 
 def donated(operands: Sequence[Any]) -> tuple[int, ...]:

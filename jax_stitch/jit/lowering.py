@@ -16,24 +16,25 @@ from typing import Any
 import jax
 from msgspec import structs
 
-from jax_stitch import devices, stages
-from jax_stitch.capture import capture, compiled
-from jax_stitch.compile import effort
-from jax_stitch.debug.reports import Settings, debugging, report
+from jax_stitch import devices
+from jax_stitch.backend.compile import effort
 from jax_stitch.devices import Device
-from jax_stitch.jax_names import ClosedJaxpr, jaxpr_as_fun, mlir
+from jax_stitch.frontend.capture import capture, compiled
+from jax_stitch.jit import stages
+from jax_stitch.jit.debug.reports import Settings, debugging, report
 from jax_stitch.jit.donated import donated
 from jax_stitch.jit.nesting import room
 from jax_stitch.jit.primitive import Request, argument_types, result_types, short_types, stitched_p
+from jax_stitch.jit.programs import at_hand, history, record, verdicts
+from jax_stitch.jit.programs.fallback import is_internal, reason_of, warn
+from jax_stitch.jit.programs.kernel_names import kernels_named
+from jax_stitch.jit.programs.record import NotWorthStitching
+from jax_stitch.jit.rebuilt import rebuild
 from jax_stitch.jit.shardings import NO_MESH, OperandShardings, around, at, in_own_mesh, operand_shardings
-from jax_stitch.options.template_error import TemplateError
-from jax_stitch.programs import at_hand, history, record, verdicts
-from jax_stitch.programs.fallback import is_internal, reason_of, warn
-from jax_stitch.programs.kernel_names import kernels_named
-from jax_stitch.programs.record import NotWorthStitching
-from jax_stitch.rebuilt import rebuild
 from jax_stitch.util import log, log_output, notices
 from jax_stitch.util.forks import forked_after_use
+from jax_stitch.util.jax_names import ClosedJaxpr, jaxpr_as_fun, mlir
+from jax_stitch.util.options.template_error import TemplateError
 from jax_stitch.util.progress import counted
 from jax_stitch.util.tracebacks import hide_frames
 

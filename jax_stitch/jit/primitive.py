@@ -13,16 +13,16 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
-from jax_stitch.capture.function import function_name
-from jax_stitch.capture.support import callbacks_effects, unsupported
 from jax_stitch.devices import Device
-from jax_stitch.jax_names import ClosedJaxpr, Primitive, Var, jaxpr_as_fun, pe
+from jax_stitch.frontend.capture.function import function_name
+from jax_stitch.frontend.capture.support import callbacks_effects, unsupported
 from jax_stitch.jit.nesting import room
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.options.verification import Verify
-from jax_stitch.programs.fallback import warn
+from jax_stitch.jit.programs.fallback import warn
 from jax_stitch.util.formatting import shortened
+from jax_stitch.util.jax_names import ClosedJaxpr, Primitive, Var, jaxpr_as_fun, pe
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.planner_names import PlannerName
+from jax_stitch.util.options.verification import Verify
 from jax_stitch.util.tracebacks import hide_frames
 
 _FRAMES = 17

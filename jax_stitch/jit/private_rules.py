@@ -12,7 +12,9 @@ from typing import Any
 
 import jax
 
-from jax_stitch.jax_names import (
+from jax_stitch.jit.primitive import Request, argument_types, bind_function, stitched_p
+from jax_stitch.jit.programs.fallback import warn
+from jax_stitch.util.jax_names import (
     ClosedJaxpr,
     closed_call_partial_eval_custom_rule,
     error_checks,
@@ -21,8 +23,6 @@ from jax_stitch.jax_names import (
     jet_rules,
     pe,
 )
-from jax_stitch.jit.primitive import Request, argument_types, bind_function, stitched_p
-from jax_stitch.programs.fallback import warn
 from jax_stitch.util.tracebacks import hide_frames
 
 

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_stitch.capture.support import calls_python
-from jax_stitch.jax_names import ClosedJaxpr, Jaxpr
+from jax_stitch.frontend.capture.support import calls_python
+from jax_stitch.util.jax_names import ClosedJaxpr, Jaxpr
 
 LARGEST = 1 << 20
 """Bytes of all arguments and results."""

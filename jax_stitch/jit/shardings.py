@@ -11,10 +11,10 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jax_stitch.capture import Capture, CaptureError, Placement
-from jax_stitch.capture.errors import Unstitchable
-from jax_stitch.capture.support import equations
-from jax_stitch.jax_names import ClosedJaxpr, mlir, sdy
+from jax_stitch.frontend.capture import Capture, CaptureError, Placement
+from jax_stitch.frontend.capture.errors import Unstitchable
+from jax_stitch.frontend.capture.support import equations
+from jax_stitch.util.jax_names import ClosedJaxpr, mlir, sdy
 
 NO_MESH = AbstractMesh((), ())
 """The context of a function that is not under any mesh."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # Nothing public tells which options a thread has set, or sets them all.
-from jax_stitch.jax_names import config_ext, eval_trace, trace_state_strong_ref
+from jax_stitch.util.jax_names import config_ext, eval_trace, trace_state_strong_ref
 
 _Option: Any = config_ext.Config
 _UNSET: Any = config_ext.unset

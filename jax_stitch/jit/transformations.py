@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from jax_stitch.capture.support import callbacks_effects
-from jax_stitch.jax_names import ClosedJaxpr, JaxprEqn, ad, batching, jaxpr_as_fun, pe
+from jax_stitch.frontend.capture.support import callbacks_effects
 from jax_stitch.jit.primitive import Request, bind_function, needed_part, stitched_p
+from jax_stitch.util.jax_names import ClosedJaxpr, JaxprEqn, ad, batching, jaxpr_as_fun, pe
 from jax_stitch.util.tracebacks import hide_frames
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from jax_stitch.indices.variables import BATCH
+from jax_stitch.ir.indices.variables import BATCH
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Tests
 from jax_stitch.kernel.model import Kernel, Part, RowShape

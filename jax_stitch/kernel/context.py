@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from jax_stitch.indices.variables import BATCH, ROW
+from jax_stitch.ir.indices.variables import BATCH, ROW
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import INDEX, Op, Start, Value, type_of

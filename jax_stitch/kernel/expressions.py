@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from jax_stitch.indices.expr import Expr
+from jax_stitch.ir.indices.expr import Expr
 
 INDEX = "index"
 """The type of what indices are computed from."""

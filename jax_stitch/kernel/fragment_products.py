@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from jax_stitch.indices.expr import Var
+from jax_stitch.ir.indices.expr import Var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, IndexValue, Op, Ref, Value
 from jax_stitch.kernel.literals import HALF

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from jax_stitch.ir.operations import HEAVY
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import INDEX, Op, Ref
 from jax_stitch.kernel.model import Kernel, Part, RowShape
 from jax_stitch.kernel.walk import map_bodies, names_read, nodes
-from jax_stitch.operations import HEAVY
 from jax_stitch.util.values import replace
 
 FUNCTIONS = HEAVY - {"divide", "remainder", "rsqrt", "sqrt"}

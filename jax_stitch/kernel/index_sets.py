@@ -11,7 +11,7 @@ from itertools import pairwise, product
 from types import MappingProxyType
 from typing import Any
 
-from jax_stitch.indices.expr import Expr, const, substituted, var
+from jax_stitch.ir.indices.expr import Expr, const, substituted, var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Test
 from jax_stitch.kernel.model import Kernel

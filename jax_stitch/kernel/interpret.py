@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.indices.variables import BATCH, BLOCK, ROW
+from jax_stitch.ir.indices.variables import BATCH, BLOCK, ROW
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import bound_by
 from jax_stitch.kernel.expressions import Ref

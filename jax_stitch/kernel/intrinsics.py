@@ -54,8 +54,8 @@ CALL = "call"
 
 
 class Intrinsic(Struct, frozen=True):
-    """A row: ``meaning`` runs it in NumPy, for all threads side by side; ``text`` is C++ against ``runtime/``, with
-    ``{function}``, ``{cells}``, ``{sizes}`` and ``{operands}`` of the statement to be filled in.
+    """A row: ``meaning`` runs it in NumPy, for all threads side by side; ``text`` is C++ against ``backend/runtime/``,
+    with ``{function}``, ``{cells}``, ``{sizes}`` and ``{operands}`` of the statement to be filled in.
     """
 
     name: str

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_stitch.indices.expr import Div, Expr, Mod, Var
+from jax_stitch.ir.indices.expr import Div, Expr, Mod, Var
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel.arithmetic import as_held, as_stored, compute, rounded
 from jax_stitch.kernel.literals import computed, number, numpy_type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jax_stitch.indices.expr import Atom, Div, Expr, Mod, Var, Within
+from jax_stitch.ir.indices.expr import Atom, Div, Expr, Mod, Var, Within
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel.context import Context, usual_type
 from jax_stitch.kernel.literals import literal, numpy_type

@@ -1,7 +1,7 @@
 """Matrix products in blocks of registers (register tiling): steps of a team's one thread that do nothing but multiply
 elements and add the products become ``multiply`` intrinsics, whose sums stay in registers through all steps.
 
-Rows that multiply the same vector are one block: it is loaded once for all of them. See ``runtime/product.h``.
+Rows that multiply the same vector are one block: it is loaded once for all of them. See ``backend/runtime/product.h``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from jax_stitch.indices.expr import Expr, var
+from jax_stitch.ir.indices.expr import Expr, var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Fused, Ref, Value
 from jax_stitch.kernel.model import Kernel

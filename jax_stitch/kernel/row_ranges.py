@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from jax_stitch.indices.expr import var
-from jax_stitch.indices.variables import ROW
+from jax_stitch.ir.indices.expr import var
+from jax_stitch.ir.indices.variables import ROW
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Test
 from jax_stitch.kernel.index_sets import cuts, known

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jax_stitch.indices.expr import Expr
+from jax_stitch.ir.indices.expr import Expr
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element
 from jax_stitch.kernel.model import Kernel, Part

@@ -1,5 +1,5 @@
 """Transposed loads in squares: what a sweep of a team's one thread reads across its lanes, as what is transposed, is
-loaded line by line, a square of them at a time, and turned in registers (``runtime/squares.h``).
+loaded line by line, a square of them at a time, and turned in registers (``backend/runtime/squares.h``).
 
 Place by place, each element would have its line loaded anew.
 """

@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from msgspec import Struct
 
-from jax_stitch.indices.expr import Expr, const
+from jax_stitch.ir.indices.expr import Expr, const
 from jax_stitch.kernel.expressions import Element, Ref, Tests, Value
 from jax_stitch.kernel.threads import How, Reach, Space, Who
 

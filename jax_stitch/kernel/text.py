@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_stitch.indices.expr import Div, Expr, Var, Within
+from jax_stitch.ir.indices.expr import Div, Expr, Var, Within
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st

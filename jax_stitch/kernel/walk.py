@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from jax_stitch.indices.expr import Atom, Expr, Var, Within
+from jax_stitch.ir.indices.expr import Atom, Expr, Var, Within
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Ref
 from jax_stitch.kernel.model import Kernel, Part, TeamShape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from jax_stitch.ir.operations import HEAVY, TABLE
 from jax_stitch.kernel.expressions import Op, type_of
 from jax_stitch.kernel.literals import HALF
-from jax_stitch.operations import HEAVY, TABLE
 
 ARITHMETIC, CONVERT, ROUND, INTEGER_DIVIDE = "arithmetic", "convert", "round", "integer-divide"
 LOAD, GATHER, STORE, SCATTER, KEEP = "load", "gather", "store", "scatter", "keep"

@@ -14,8 +14,9 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from jax_stitch import devices, store
+from jax_stitch import devices
 from jax_stitch.devices import Device
+from jax_stitch.util import store
 from jax_stitch.util.formatting import format_bytes, format_seconds
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from math import ceil
 
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.devices import Device
-from jax_stitch.ir.team import TeamLoop
 from jax_stitch.latency.classes import GROUP, TEAM, TURN, Work
-from jax_stitch.loops.sharing import clocks
+from jax_stitch.loops.teams.sharing import clocks
 from jax_stitch.schedule.team import Team
 
 

@@ -15,10 +15,10 @@ from types import MappingProxyType
 import numpy as np
 from scipy.optimize import nnls
 
-from jax_stitch.compile import compile_kernel, target_of
+from jax_stitch.analysis.patterns.traffic import BYTES_PER_THREAD
+from jax_stitch.backend.compile import compile_kernel, target_of
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit
-from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.latency import synthetic
 from jax_stitch.latency.constants import Constants, assumed
 from jax_stitch.latency.model import latency

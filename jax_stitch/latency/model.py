@@ -11,12 +11,12 @@ from math import ceil
 
 from msgspec import Struct
 
+from jax_stitch.analysis.patterns.traffic import BYTES_PER_THREAD
 from jax_stitch.analysis.sizes import node_bytes
-from jax_stitch.compile import Occupancy, PtxKernel, occupancy, resident_blocks
+from jax_stitch.backend.compile import Occupancy, PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
 from jax_stitch.emit import for_target, kernel_of
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.traffic import BYTES_PER_THREAD
 from jax_stitch.kernel.model import Part as KernelPart
 from jax_stitch.latency.classes import ACCESSES, Work
 from jax_stitch.latency.constants import Constants, constants_of

@@ -17,8 +17,8 @@ import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch.devices import Device
 from jax_stitch.fusion import explore
-from jax_stitch.jax_names import hlo
 from jax_stitch.schedule import ScheduledKernel, schedule
+from jax_stitch.util.jax_names import hlo
 
 COUNT = 4
 """Operations of a kind for each element, none of which waits for another."""

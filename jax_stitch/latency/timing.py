@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import jax
 
-from jax_stitch.compile import Kernel, PtxKernel
+from jax_stitch.backend.compile import Kernel, PtxKernel
+from jax_stitch.backend.launch import call, direct
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource
-from jax_stitch.launch import call, direct
 from jax_stitch.util.timing import repeated
 
 SAMPLE = 2e-3

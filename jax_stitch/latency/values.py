@@ -11,8 +11,8 @@ from msgspec import Struct, field
 
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.devices import Device
-from jax_stitch.indices.expr import Expr, Mod, Var
-from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
+from jax_stitch.ir.indices.expr import Expr, Mod, Var
+from jax_stitch.ir.indices.variables import BATCH, PLACE, ROW, RUN
 from jax_stitch.kernel import model
 from jax_stitch.kernel.expressions import (
     Combine,

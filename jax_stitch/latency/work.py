@@ -10,29 +10,16 @@ from math import ceil
 from msgspec import Struct
 
 from hlo_parser.dtypes import ELEMENT_TYPES
+from jax_stitch.analysis.patterns.nest import UNKNOWN_TRIPS
 from jax_stitch.devices import Device
-from jax_stitch.ir.nest import UNKNOWN_TRIPS
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.choices_outside import points_of, taken, with_index
-from jax_stitch.kernel.expressions import (
-    Element,
-    Ref,
-)
+from jax_stitch.kernel.expressions import Element, Ref
 from jax_stitch.kernel.intrinsics import CALL, TABLE, Extent, Function, Use
 from jax_stitch.kernel.threads import Space, Who
 from jax_stitch.kernel.walk import nodes
-from jax_stitch.latency.classes import (
-    ARITHMETIC,
-    EXCHANGE,
-    GROUP,
-    KEEP,
-    SCAN,
-    SCATTER,
-    STORE,
-    TURN,
-    Work,
-)
+from jax_stitch.latency.classes import ARITHMETIC, EXCHANGE, GROUP, KEEP, SCAN, SCATTER, STORE, TURN, Work
 from jax_stitch.latency.values import BY_ROW, EVERYWHERE, NOWHERE, Around, Depth, Stage, ValueCounter
 from jax_stitch.util.values import replace
 

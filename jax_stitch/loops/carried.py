@@ -13,7 +13,7 @@ from jax_stitch.analysis.maps import STEP, Index, value_of
 from jax_stitch.analysis.support import is_computed
 from jax_stitch.graph.builder import moved
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices import Expr, const
+from jax_stitch.ir.indices import Expr, const
 from jax_stitch.util.values import replace
 
 

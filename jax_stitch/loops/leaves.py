@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.graph.simplify import simplify_movement
-from jax_stitch.loops.alike import LEAST, MOST_PIECES, Alike, Kind, Leaf, Vector, is_scalar
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.graph.rewrites.simplify import simplify_movement
+from jax_stitch.ir.operations import ELEMENTWISE
+from jax_stitch.loops.rewrites.alike import LEAST, MOST_PIECES, Alike, Kind, Leaf, Vector, is_scalar
 
 
 def with_plain_numbers(body: Graph) -> Graph:

@@ -7,24 +7,24 @@ from typing import NamedTuple
 
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import freeze, with_called
-from jax_stitch.graph.extrema import with_extrema
-from jax_stitch.graph.factorizations import with_expansions
 from jax_stitch.graph.model import EXPANDED, Graph, Node
+from jax_stitch.graph.rewrites.extrema import with_extrema
+from jax_stitch.graph.rewrites.factorizations import with_expansions
 from jax_stitch.graph.verifier import verify
-from jax_stitch.loops.derived_stacks import with_derived_stacks
-from jax_stitch.loops.doubled_scans import with_doubled_scans
-from jax_stitch.loops.hoist import with_simple_products, without_sums
-from jax_stitch.loops.inner_fit import with_fit_inner_loops
-from jax_stitch.loops.joined import with_joined_numbers
-from jax_stitch.loops.known_conditions import with_known_conditions
-from jax_stitch.loops.long_reductions import with_long_reductions_in_steps
-from jax_stitch.loops.parted_products import with_products_of_parts
-from jax_stitch.loops.ranked_sorts import with_ranked_sorts
-from jax_stitch.loops.sink import with_sunk_producers
-from jax_stitch.loops.tested_last import with_tests_last
-from jax_stitch.loops.transposed_weights import with_transposed_weights
-from jax_stitch.loops.written_out import with_inner_loops_written_out
-from jax_stitch.passes import Pass, Pipeline
+from jax_stitch.ir.passes import Pass, Pipeline
+from jax_stitch.loops.rewrites.derived_stacks import with_derived_stacks
+from jax_stitch.loops.rewrites.doubled_scans import with_doubled_scans
+from jax_stitch.loops.rewrites.hoist import with_simple_products, without_sums
+from jax_stitch.loops.rewrites.inner_fit import with_fit_inner_loops
+from jax_stitch.loops.rewrites.joined import with_joined_numbers
+from jax_stitch.loops.rewrites.known_conditions import with_known_conditions
+from jax_stitch.loops.rewrites.long_reductions import with_long_reductions_in_steps
+from jax_stitch.loops.rewrites.parted_products import with_products_of_parts
+from jax_stitch.loops.rewrites.ranked_sorts import with_ranked_sorts
+from jax_stitch.loops.rewrites.sink import with_sunk_producers
+from jax_stitch.loops.rewrites.tested_last import with_tests_last
+from jax_stitch.loops.rewrites.transposed_weights import with_transposed_weights
+from jax_stitch.loops.rewrites.written_out import with_inner_loops_written_out
 from jax_stitch.util.values import replace
 
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from jax_stitch.analysis.contraction import one_literal
+from jax_stitch.analysis.patterns.nest import Nest
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.results import Results
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import STREAMED, Graph, Node
 from jax_stitch.graph.opcodes import python_call
-from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.loops.epilogue import with_epilogue
+from jax_stitch.loops.cost.team_cost import nest_seconds, nests_gain, team_seconds
 from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, SPLITTING, UNROLLING, Loop, whiles
 from jax_stitch.loops.products import sums_of
-from jax_stitch.loops.sharing import cached_bytes
 from jax_stitch.loops.short_loops import SHORT
-from jax_stitch.loops.team import NotForTeams, team_loop
-from jax_stitch.loops.team_choice import FASTER_AS_KERNELS, best_team
-from jax_stitch.loops.team_cost import nest_seconds, nests_gain, team_seconds
+from jax_stitch.loops.teams.epilogue import with_epilogue
+from jax_stitch.loops.teams.sharing import cached_bytes
+from jax_stitch.loops.teams.team import NotForTeams, team_loop
+from jax_stitch.loops.teams.team_choice import FASTER_AS_KERNELS, best_team
 from jax_stitch.loops.thread_loops import ThreadLoops, thread_loops
 
 TEAM_GAIN = 1.05

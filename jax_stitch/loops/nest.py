@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from jax_stitch.analysis.maps import STEP
+from jax_stitch.analysis.patterns.nest import RESULT, Carried, NestedLoop, Stacked
 from jax_stitch.graph.builder import freeze, moved, node_key
 from jax_stitch.graph.model import Graph, Node, NodeType, TensorType
-from jax_stitch.indices.expr import Div, Expr, Var, Within, const, var, within
-from jax_stitch.ir.nest import RESULT, Carried, NestedLoop, Stacked
+from jax_stitch.ir.indices.expr import Div, Expr, Var, Within, const, var, within
 from jax_stitch.loops.carried import roles_of
 from jax_stitch.util.values import replace
 

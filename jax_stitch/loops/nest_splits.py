@@ -9,10 +9,10 @@ from math import prod
 from jax_stitch.analysis.binding import Binding, Factor, rows_of
 from jax_stitch.analysis.contraction import is_contraction
 from jax_stitch.analysis.maps import STEP
+from jax_stitch.analysis.patterns.nest import RESULT, NestedLoop, Stacked
 from jax_stitch.analysis.spread import bind, spread
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.ir.nest import RESULT, NestedLoop, Stacked
 from jax_stitch.loops.nest import CARRY, Opened
 
 

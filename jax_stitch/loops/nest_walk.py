@@ -8,16 +8,7 @@ from math import prod
 from msgspec import Struct
 
 from jax_stitch.analysis import copies
-from jax_stitch.analysis.accesses import (
-    CACHED,
-    COMPUTED,
-    LOADED,
-    Access,
-    Element,
-    View,
-    accesses,
-    walk,
-)
+from jax_stitch.analysis.accesses import CACHED, COMPUTED, LOADED, Access, Element, View, accesses, walk
 from jax_stitch.analysis.binding import (
     Binding,
     covers,
@@ -30,14 +21,14 @@ from jax_stitch.analysis.binding import (
 )
 from jax_stitch.analysis.contraction import is_contraction, written_out
 from jax_stitch.analysis.maps import STEP, Index
+from jax_stitch.analysis.patterns.nest import RESULT, After, During, NestedLoop, Output, slice_index
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.graph.model import Node
-from jax_stitch.indices import var
-from jax_stitch.indices.variables import row_index
-from jax_stitch.ir.nest import RESULT, After, During, NestedLoop, Output, slice_index
+from jax_stitch.ir.indices import var
+from jax_stitch.ir.indices.variables import row_index
+from jax_stitch.ir.operations import HEAVY
 from jax_stitch.loops.nest import NotStitched, Opened
 from jax_stitch.loops.nest_splits import whole_binding
-from jax_stitch.operations import HEAVY
 
 MAX_PLACES = 64
 """Elements of one carried value per row: they are registers."""

@@ -15,21 +15,21 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import Binding, Factor, inner, inner_sizes
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import Stacked, TeamLoop
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.spread import bind
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.indices import const
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import Stacked, TeamLoop
+from jax_stitch.ir.indices import const
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.kernel.product_blocks import TYPES
+from jax_stitch.loops.cost.team_cost import straight_team_seconds
 from jax_stitch.loops.straight import body_of, counts, depths, turned_factors
-from jax_stitch.loops.sums_apart import sums_apart
-from jax_stitch.loops.team import NotForTeams, check, intermediates_of
-from jax_stitch.loops.team_cost import straight_team_seconds
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.loops.teams.sums_apart import sums_apart
+from jax_stitch.loops.teams.team import NotForTeams, check, intermediates_of
 
 LEAST_PLACES = 16
 """The fewest neighbouring elements of a result that a row computes: they are a line of memory."""

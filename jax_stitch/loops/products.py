@@ -17,16 +17,16 @@ import numpy as np
 
 from hlo_parser import ELEMENT_TYPES
 from jax_stitch.analysis.binding import Binding, Factor, inner, inner_sizes
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import Stacked, TeamLoop
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, GraphLayouts, Node, TensorType
-from jax_stitch.indices import const
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import Stacked, TeamLoop
-from jax_stitch.loops.sharing import SQUARE_ACCUMULATORS
-from jax_stitch.loops.team import NotForTeams, check
-from jax_stitch.loops.team_cost import team_seconds
-from jax_stitch.loops.xla_cost import sum_seconds
+from jax_stitch.ir.indices import const
+from jax_stitch.loops.cost.team_cost import team_seconds
+from jax_stitch.loops.cost.xla_cost import sum_seconds
+from jax_stitch.loops.teams.sharing import SQUARE_ACCUMULATORS
+from jax_stitch.loops.teams.team import NotForTeams, check
 
 MOVES = frozenset({"reshape", "transpose"})
 """The operations that may stand between what a loop stacks and its sum."""

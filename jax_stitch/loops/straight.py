@@ -13,17 +13,17 @@ from types import MappingProxyType
 
 from jax_stitch.analysis.binding import inner
 from jax_stitch.analysis.contraction import PRODUCTS
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import Stacked, TeamLoop
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.analysis.terms import steps_of
 from jax_stitch.devices import Device
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices import const
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import Stacked, TeamLoop
-from jax_stitch.loops.sums_apart import sums_apart
-from jax_stitch.loops.team import NotForTeams, check, intermediates_of
+from jax_stitch.ir.indices import const
+from jax_stitch.loops.teams.sums_apart import sums_apart
+from jax_stitch.loops.teams.team import NotForTeams, check, intermediates_of
 from jax_stitch.util.values import replace
 
 LEAST_LANES, LEAST_USES = 8, 4

@@ -16,20 +16,20 @@ from msgspec import Struct
 
 from jax_stitch.analysis.binding import Binding, covers, result_dims
 from jax_stitch.analysis.contraction import is_contraction
+from jax_stitch.analysis.patterns.nest import Nest, NestedLoop, Output
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
 from jax_stitch.analysis.terms import step_count
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import STREAMED, Graph, Node, TensorType
-from jax_stitch.indices.variables import ROW
-from jax_stitch.ir.nest import Nest, NestedLoop, Output
-from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.indices.variables import ROW
+from jax_stitch.ir.operations import HEAVY
+from jax_stitch.loops.cost.weights import combiner_weight, own_weight, total
 from jax_stitch.loops.nest import NotStitched, Opened, open_loops
 from jax_stitch.loops.nest_splits import splits
 from jax_stitch.loops.nest_walk import Walker
 from jax_stitch.loops.short_loops import SHORT, all_short
-from jax_stitch.loops.weights import combiner_weight, own_weight, total
-from jax_stitch.operations import HEAVY
 
 FEW = 8
 """Rows that a loop may lose to share a kernel with another."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.graph.form import node_form
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.model import (
     InnerReducePass,
     LoopPass,

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from math import prod
 
 from jax_stitch.devices import Device
-from jax_stitch.indices import linearize
-from jax_stitch.indices.variables import PLACE
+from jax_stitch.ir.indices import linearize
+from jax_stitch.ir.indices.variables import PLACE
 from jax_stitch.schedule.beside import is_simple
 from jax_stitch.schedule.model import InnerReducePass, Order, RowPass, Split
 from jax_stitch.schedule.row_passes import PatternView

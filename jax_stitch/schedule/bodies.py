@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.support import is_rematerializable
-from jax_stitch.operations import HEAVY
+from jax_stitch.ir.operations import HEAVY
 from jax_stitch.schedule.model import LoopPass, OncePass, RowPass
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.walks import walk_pass

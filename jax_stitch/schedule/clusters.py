@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.traffic import may_have_clusters
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import may_have_clusters
 from jax_stitch.schedule.model import LoopPass, OncePass, RowPass
 
 

@@ -21,11 +21,11 @@ from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.analysis.inputs_outputs import inputs_of
 from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.support import ROOTS
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.operations import HEAVY
+from jax_stitch.ir.operations import HEAVY
 from jax_stitch.schedule.alike import form_of
 from jax_stitch.schedule.bodies import OF_HEAVY
 from jax_stitch.schedule.split import TASK

@@ -9,8 +9,8 @@ from jax_stitch.analysis.binding import position_in
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import TensorType
-from jax_stitch.indices import const, linearize, var
-from jax_stitch.indices.variables import PLACE, ROW
+from jax_stitch.ir.indices import const, linearize, var
+from jax_stitch.ir.indices.variables import PLACE, ROW
 from jax_stitch.schedule.model import LoopPass, Order, Part, RowPass, Split
 from jax_stitch.schedule.residency import STATIC_BYTES
 from jax_stitch.schedule.row_passes import PatternView

@@ -12,10 +12,10 @@ from math import prod
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, Dim, Factor, inner_sizes
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.support import ROOTS
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.split import CUDA_BLOCK, WAVES
 from jax_stitch.schedule.vectors import ACCESS
 

@@ -11,7 +11,7 @@ from math import prod
 
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.binding import position_in
-from jax_stitch.operations import HEAVY
+from jax_stitch.ir.operations import HEAVY
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, RowPass
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.walks import walk_pass

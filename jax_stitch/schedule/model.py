@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.schedule.team import Team
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from math import ceil, prod
 from jax_stitch.analysis.accesses import PARTIAL, Element, Walk, accesses
 from jax_stitch.analysis.binding import inner_sizes
 from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.patterns.nest import Nest
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.indices.variables import PLACE, RUN, row_index
-from jax_stitch.ir.nest import Nest
+from jax_stitch.ir.indices.variables import PLACE, RUN, row_index
 from jax_stitch.schedule.model import (
     InnerReducePass,
     LoopPass,

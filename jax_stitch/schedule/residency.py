@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
+from jax_stitch.analysis.patterns.nest import Nest
+from jax_stitch.analysis.patterns.traffic import MOST_LAST_BLOCK_BYTES, moved_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.traffic import MOST_LAST_BLOCK_BYTES, moved_bytes
 from jax_stitch.schedule.model import Part, Residency, ScheduledKernel
 
 LOOP_BLOCKS = 2

@@ -12,13 +12,13 @@ from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import Binding, index_of, inner_sizes, to_operand
 from jax_stitch.analysis.locality import elements
 from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.scans import directions, of_operands
 from jax_stitch.analysis.support import ROOTS, is_rematerializable
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices import Expr, delinearize, var
-from jax_stitch.indices.variables import PLACE, TERM, place_index
-from jax_stitch.ir.pattern import Pattern
+from jax_stitch.ir.indices import Expr, delinearize, var
+from jax_stitch.ir.indices.variables import PLACE, TERM, place_index
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, OncePass, RowPass, SortPass
 
 

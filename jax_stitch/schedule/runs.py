@@ -13,9 +13,9 @@ from math import prod
 from jax_stitch.analysis.accesses import Walk
 from jax_stitch.analysis.locality import guards_of
 from jax_stitch.analysis.maps import Guard, Read
-from jax_stitch.indices import Expr, linearize
-from jax_stitch.indices.expr import Mod, Var
-from jax_stitch.indices.variables import PLACE, ROW
+from jax_stitch.ir.indices import Expr, linearize
+from jax_stitch.ir.indices.expr import Mod, Var
+from jax_stitch.ir.indices.variables import PLACE, ROW
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, RowPass, SortPass
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length

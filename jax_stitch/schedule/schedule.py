@@ -9,16 +9,15 @@ from typing import Any
 from msgspec import Struct
 
 from jax_stitch.analysis.accesses import Element, Walk
+from jax_stitch.analysis.patterns.nest import Nest
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.indices.variables import ROW, row_index
-from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.sharing import team_threads
-from jax_stitch.loops.sweep_planner import barrier_groups
-from jax_stitch.options.template_error import TemplateError
+from jax_stitch.ir.indices.variables import ROW, row_index
+from jax_stitch.loops.teams.sharing import team_threads
+from jax_stitch.loops.teams.sweep_planner import barrier_groups
 from jax_stitch.schedule.along import in_memory_order
 from jax_stitch.schedule.beside import with_reductions_beside
 from jax_stitch.schedule.bodies import short_bodies
@@ -45,25 +44,13 @@ from jax_stitch.schedule.row_passes import PatternView, row_passes_of
 from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_breaks
 from jax_stitch.schedule.shares import shared_out
 from jax_stitch.schedule.split import CUDA_BLOCK, Work, block_shapes, choose, loop_split, prefer, run_length
-from jax_stitch.schedule.storage import (
-    MAX_CACHED_PER_THREAD,
-    MAX_CACHED_REGISTERS,
-    lay_out,
-    with_batches,
-    with_reuse,
-)
+from jax_stitch.schedule.storage import MAX_CACHED_PER_THREAD, MAX_CACHED_REGISTERS, lay_out, with_batches, with_reuse
 from jax_stitch.schedule.streams import separate
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import row_vector_of, vectors_of
-from jax_stitch.schedule.walks import (
-    cached_for_their_row,
-    cached_values,
-    places_of,
-    transfers,
-    walk_pass,
-    with_scans,
-)
+from jax_stitch.schedule.walks import cached_for_their_row, cached_values, places_of, transfers, walk_pass, with_scans
+from jax_stitch.util.options.template_error import TemplateError
 from jax_stitch.util.values import replace
 
 

@@ -8,11 +8,11 @@ from math import ceil
 from msgspec import Struct
 
 from jax_stitch.analysis.maps import Index
+from jax_stitch.analysis.patterns.traffic import NEIGHBOURS
 from jax_stitch.devices import Device
-from jax_stitch.indices import Expr, linearize
-from jax_stitch.indices.expr import Mod, Var, Within
-from jax_stitch.indices.variables import PLACE, ROW
-from jax_stitch.ir.traffic import NEIGHBOURS
+from jax_stitch.ir.indices import Expr, linearize
+from jax_stitch.ir.indices.expr import Mod, Var, Within
+from jax_stitch.ir.indices.variables import PLACE, ROW
 from jax_stitch.schedule.model import Order, Split
 
 CUDA_BLOCK = 256

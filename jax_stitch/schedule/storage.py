@@ -14,8 +14,8 @@ from jax_stitch.analysis.sorts import offsets
 from jax_stitch.devices import Device
 from jax_stitch.graph import sorts
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.indices.variables import BATCH, PLACE, ROW, RUN
-from jax_stitch.operations import HEAVY
+from jax_stitch.ir.indices.variables import BATCH, PLACE, ROW, RUN
+from jax_stitch.ir.operations import HEAVY
 from jax_stitch.schedule.model import (
     InnerReducePass,
     LoopPass,

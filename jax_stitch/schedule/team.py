@@ -10,12 +10,12 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from jax_stitch.analysis.binding import inner_sizes
+from jax_stitch.analysis.patterns.sweeps import BarrierGroup, Sweep, Target
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.devices import Device
 from jax_stitch.graph.model import Node, TensorType
-from jax_stitch.ir.sweeps import BarrierGroup, Sweep, Target
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.sharing import shared_out
-from jax_stitch.loops.sweeps import reads_by_group
+from jax_stitch.loops.teams.sharing import shared_out
+from jax_stitch.loops.teams.sweeps import reads_by_group
 from jax_stitch.util.values import replace
 
 HALVES = frozenset({"bf16", "f16"})

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule.model import Order, ScheduledKernel, Split
+from jax_stitch.util.options.template_error import TemplateError
 
 LEVELS = ("GRID", "CLUSTER", "CTA", "WARP", "THREAD")
 _NAMED, _LONGEST = 3, 48

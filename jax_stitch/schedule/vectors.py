@@ -9,9 +9,9 @@ from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch.analysis.accesses import Element
 from jax_stitch.analysis.maps import Index
 from jax_stitch.devices import Device
-from jax_stitch.indices import linearize
-from jax_stitch.indices.expr import Div, Expr, Mod, Var, Within
-from jax_stitch.indices.variables import BATCH, PLACE, ROW, TERM
+from jax_stitch.ir.indices import linearize
+from jax_stitch.ir.indices.expr import Div, Expr, Mod, Var, Within
+from jax_stitch.ir.indices.variables import BATCH, PLACE, ROW, TERM
 from jax_stitch.schedule.model import SUM_BLOCK, InnerReducePass, LoopPass, OncePass, Order, RowPass, SortPass, Split
 from jax_stitch.schedule.row_passes import PatternView
 from jax_stitch.schedule.walks import walk_pass

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from jax_stitch.analysis.patterns.nest import Nest
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.team import elements_of
-from jax_stitch.loops.weights import own_weight
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
+from jax_stitch.loops.cost.weights import own_weight
+from jax_stitch.loops.teams.team import elements_of
 from jax_stitch.schedule.model import ScheduledKernel
 
 LOOP_FUNCTION, FUNCTION = 20, 2

@@ -14,7 +14,7 @@ def forked_after_use() -> bool:
 
 def _after_fork() -> None:
     global _forked_after_use
-    from jax_stitch.jax_names import backends_are_initialized
+    from jax_stitch.util.jax_names import backends_are_initialized
 
     if backends_are_initialized is not None:  # Without it, JAX warns of forks itself.
         _forked_after_use = _forked_after_use or backends_are_initialized()

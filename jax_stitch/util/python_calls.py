@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
-from jax_stitch.jax_names import Primitive, ir, mlir
+from jax_stitch.util.jax_names import Primitive, ir, mlir
 from jax_stitch.util.python_targets import is_python_call
 
 Layouts = tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]

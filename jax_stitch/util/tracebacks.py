@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jax_stitch.jax_names import hide_in_sources, hide_in_tracebacks
+from jax_stitch.util.jax_names import hide_in_sources, hide_in_tracebacks
 
 
 def hide_frames(file: str) -> None:

@@ -82,9 +82,9 @@ def plain_wheel(folder: Path, isolated: bool) -> Path:
 
 def compiled_handler(folder: Path) -> Path:
     """The handler for every processor of this machine's kind."""
-    from jax_stitch.compile import toolchain
-    from jax_stitch.compile.host import LIBRARY_FLAGS
-    from jax_stitch.launch import shipped
+    from jax_stitch.backend.compile import toolchain
+    from jax_stitch.backend.compile.host import LIBRARY_FLAGS
+    from jax_stitch.backend.launch import shipped
     from jax_stitch.util.user_errors import UserError
 
     if "-march" in os.environ.get("CXX", "") or "-mcpu" in os.environ.get("CXX", ""):
@@ -108,7 +108,7 @@ def with_handler(wheel: Path, handler: Path, tag: str, out: Path) -> Path:
     about = record.replace("RECORD", "WHEEL")
     text = files[about].decode().replace("Root-Is-Purelib: true", "Root-Is-Purelib: false")
     files[about] = re.sub(r"^Tag: (\S+)-none-any$", rf"Tag: \1-none-{tag}", text, flags=re.M).encode()
-    files[f"jax_stitch/launch/{handler.name}"] = handler.read_bytes()
+    files[f"jax_stitch/backend/launch/{handler.name}"] = handler.read_bytes()
     del files[record]
     files[record] = _record(files, record)
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as new:
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = Path(name)
         handler = compiled_handler(folder)
         if options.in_place:
-            print(shutil.copyfile(handler, ROOT / "jax_stitch" / "launch" / handler.name))
+            print(shutil.copyfile(handler, ROOT / "jax_stitch" / "backend" / "launch" / handler.name))
             return 0
         tag = system_tag(handler, platform.machine())
         wheel = plain_wheel(folder, isolated=not options.no_build_isolation)

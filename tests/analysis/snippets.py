@@ -12,7 +12,7 @@ from jax_stitch import graph
 from jax_stitch.analysis import Read
 from jax_stitch.analysis.maps import reads
 from jax_stitch.graph import Graph, Node
-from jax_stitch.indices import const
+from jax_stitch.ir.indices import const
 
 INSTRUCTIONS: Mapping[str, str] = {
     "add": "s32[3,4] add(s32[3,4] %a, s32[3,4] %b)",

@@ -14,7 +14,7 @@ import jax_stitch
 from jax_stitch.analysis.accesses import COMPUTED, LOADED, View, accesses, walk
 from jax_stitch.analysis.results import forget
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.indices import const, var
+from jax_stitch.ir.indices import const, var
 
 F32 = TensorType("f32", (8,))
 

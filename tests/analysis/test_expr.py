@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_stitch.indices import Expr, delinearize, linearize, var
-from jax_stitch.indices.expr import Var
+from jax_stitch.ir.indices import Expr, delinearize, linearize, var
+from jax_stitch.ir.indices.expr import Var
 from jax_stitch.util import interned
 from tests.some import some
 

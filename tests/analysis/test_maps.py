@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_stitch import replay
 from jax_stitch.analysis.maps import reads, value_of
+from jax_stitch.frontend import replay
 from jax_stitch.graph.model import TensorType
-from jax_stitch.indices import const, var
-from jax_stitch.indices.expr import Div, Expr, Mod, Within
+from jax_stitch.ir.indices import const, var
+from jax_stitch.ir.indices.expr import Div, Expr, Mod, Within
 from tests.analysis.snippets import INSTRUCTIONS, chosen, graph_of, indices_of
 from tests.fusion import forced
 

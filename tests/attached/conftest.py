@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jax_stitch.attached import provided
+from jax_stitch.devices.attached import provided
 from tests.attached.fake_cupy import Fake
 
 

@@ -14,16 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import attached, devices
-from jax_stitch.attached import provided
-from jax_stitch.compile import PtxKernel, compile_host
-from jax_stitch.devices.attached import build, driver_query, driver_version
+from jax_stitch import devices
+from jax_stitch.backend.compile import PtxKernel, compile_host
+from jax_stitch.backend.launch import call, direct
+from jax_stitch.backend.launch.element_types import numpy_dtype
+from jax_stitch.devices import attached
+from jax_stitch.devices.attached import provided
+from jax_stitch.devices.in_use import build, driver_query, driver_version
 from jax_stitch.emit.source import KernelSource
+from jax_stitch.jit.tune import preselected, resident
+from jax_stitch.jit.tune.units import units_of
 from jax_stitch.latency import measure, timing
-from jax_stitch.launch import call, direct
-from jax_stitch.launch.element_types import numpy_dtype
-from jax_stitch.tune import preselected, resident
-from jax_stitch.tune.units import units_of
 from jax_stitch.util.values import replace
 from tests.attached.fake_cupy import Fake
 from tests.fusion import forced

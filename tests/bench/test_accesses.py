@@ -8,7 +8,7 @@ import pytest
 
 from bench.accesses import Accesses, table
 from bench.sass import disassembled, disassembler, widths_of
-from jax_stitch.compile import compile_ptx
+from jax_stitch.backend.compile import compile_ptx
 from jax_stitch.util.suggestion import UsageError
 from tests.fusion import forced
 

@@ -10,7 +10,7 @@ import pytest
 from bench import autotune
 from bench.__main__ import main
 from bench.autotune import row_of
-from jax_stitch.tune import race
+from jax_stitch.jit.tune import race
 from tests.bench.here import Here
 
 

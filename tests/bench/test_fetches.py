@@ -9,8 +9,8 @@ import pytest
 
 from bench import fetches
 from jax_stitch import devices
-from jax_stitch.capture import cuda_plugin_installed
-from jax_stitch.compile import NvrtcMissing, nvrtc
+from jax_stitch.backend.compile import NvrtcMissing, nvrtc
+from jax_stitch.frontend.capture import cuda_plugin_installed
 
 H200 = devices.get("h200")
 

@@ -13,7 +13,7 @@ import pytest
 
 from bench.files import read
 from bench.gpu import counters, keep
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 
 HEAD = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
 

@@ -12,10 +12,10 @@ import pytest
 from bench.gpu import launchers
 from bench.gpu.steps import steps
 from jax_stitch import devices
-from jax_stitch.compile import PtxKernel
+from jax_stitch.backend.compile import PtxKernel
+from jax_stitch.backend.launch import direct
 from jax_stitch.emit import KernelSource
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import direct
 
 X = [jnp.arange(4.0)]
 

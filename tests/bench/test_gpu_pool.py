@@ -51,6 +51,6 @@ def test_each_workload_is_asked_for_once_before_any_twice() -> None:
 
 
 def test_every_composition_has_a_case() -> None:
-    from jax_stitch.report.plan import COMPOSITIONS as KNOWN
+    from jax_stitch.inspect.report.plan import COMPOSITIONS as KNOWN
 
     assert next(iter(COMPOSITIONS)) == "tiny" and {c.wanted for c in COMPOSITIONS.values()} == {"", *KNOWN}

@@ -188,7 +188,7 @@ def test_nothing_but_python_is_needed_to_say_what_is_missing(tmp_path: Path) -> 
 
 def test_the_cache_folder_is_known_without_platformdirs(tmp_path: Path) -> None:
     """The script stopped at once where that package is missing; it names the folder itself."""
-    used = "from jax_stitch.store import location; print(location.folder())"
+    used = "from jax_stitch.util.store import location; print(location.folder())"
     code = f"import sys; sys.modules['platformdirs'] = None; {used}"
     environment = {**os.environ, "JAX_STITCH_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     found = subprocess.run([PYTHON, "-c", code], env=environment, capture_output=True, text=True, check=False)

@@ -18,8 +18,8 @@ from bench.measure import Request
 from bench.rows import Row
 from bench.tables import line
 from jax_stitch.api import stitch_jit
-from jax_stitch.capture.traffic import traffic
-from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.frontend.capture.traffic import traffic
+from jax_stitch.jit.programs.fallback import StitchWarning
 from jax_stitch.util import timing
 from jax_stitch.util.timing import SHORT, Timing, repeated, time_in_turn, time_programs
 

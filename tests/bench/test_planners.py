@@ -14,9 +14,9 @@ from bench import planners
 from bench.__main__ import main
 from bench.planners import LAYERS, WORKLOADS, Growth, growth_of, of_layers, training_graph
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.store.location import FOLDER_VARIABLE
+from jax_stitch.frontend.capture import capture
+from jax_stitch.util.options.planner_names import PlannerName
+from jax_stitch.util.store.location import FOLDER_VARIABLE
 from tests.fusion.layered import random_graph
 
 

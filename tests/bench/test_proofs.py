@@ -9,7 +9,7 @@ import pytest
 from bench.proofs import faults, sentryward
 from bench.proofs.__main__ import structure, why_not
 from bench.proofs.ptx import Kernel
-from jax_stitch.compile import compile_ptx
+from jax_stitch.backend.compile import compile_ptx
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
 

@@ -10,9 +10,9 @@ from bench.sectors import TABLE, Counted, Target, _chosen, _moved, count, table
 from bench.workloads import ALL
 from bench.workloads.base import Size
 from jax_stitch import devices
-from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.backend.compile import NvrtcMissing, nvrtc
 from jax_stitch.checking import BufferTraffic
-from jax_stitch.compile import NvrtcMissing, nvrtc
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
 from jax_stitch.pipeline import stitch_capture
 
 H200 = devices.get("h200")

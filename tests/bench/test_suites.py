@@ -22,9 +22,9 @@ from bench.rows import Row
 from bench.workloads import ALL, PROGRAMS, Workload
 from jax_stitch import devices
 from jax_stitch.api import stitch_jit
-from jax_stitch.cli import arguments
-from jax_stitch.launch import gpu, ptx
-from jax_stitch.report.accuracy import agreement, reference
+from jax_stitch.backend.launch import gpu, ptx
+from jax_stitch.inspect.cli import arguments
+from jax_stitch.inspect.report.accuracy import agreement, reference
 from tests.bench.here import Here
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.compile import host
-from jax_stitch.store import entries, eviction
+from jax_stitch.backend.compile import host
+from jax_stitch.util.store import entries, eviction
 from tests.light import make_light
 
 

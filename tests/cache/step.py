@@ -13,7 +13,7 @@ import numpy as np
 warnings.simplefilter("error")
 
 from jax_stitch import stitch_jit  # noqa: E402
-from jax_stitch.compile import host, toolchain  # noqa: E402
+from jax_stitch.backend.compile import host, toolchain  # noqa: E402
 
 host.FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)  # It is quicker.
 took = {"compiled": 0, "hits": 0, "misses": 0}

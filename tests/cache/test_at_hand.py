@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.capture.physical import abstract
-from jax_stitch.programs.at_hand import at_hand, taken
-from jax_stitch.programs.program import RebuiltProgram, types_of
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.physical import abstract
+from jax_stitch.jit.programs.at_hand import at_hand, taken
+from jax_stitch.jit.programs.program import RebuiltProgram, types_of
 
 
 def program_of(fun: Callable[..., Any], *args: Any) -> RebuiltProgram:

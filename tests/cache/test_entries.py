@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import store
-from jax_stitch.store import entries
+from jax_stitch.util import store
+from jax_stitch.util.store import entries
 
 
 def test_content_survives_as_it_was(cache: Path) -> None:

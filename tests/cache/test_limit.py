@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import store
-from jax_stitch.store import eviction
+from jax_stitch.util import store
+from jax_stitch.util.store import eviction
 
 
 def fill(cache: Path, count: int, size: int) -> list[Path]:

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import jaxlib
 import pytest
 
-from jax_stitch.compile import host, toolchain
+from jax_stitch.backend.compile import host, toolchain
 from jax_stitch.jit.primitive import origin_of
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.tiers import identity as calls
+from jax_stitch.jit.tiers import identity as calls
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.seeded_cache import seeded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +30,10 @@ import sys
 from unittest import mock
 import jax, jax.numpy as jnp, jaxlib, numpy as np
 from jax_stitch import store, stitch_jit
-from jax_stitch.compile import host, toolchain
-from jax_stitch.launch import host as launched
-from jax_stitch.programs import identity
-from jax_stitch.programs.program import RebuiltProgram
+from jax_stitch.backend.compile import host, toolchain
+from jax_stitch.backend.launch import host as launched
+from jax_stitch.jit.programs import identity
+from jax_stitch.jit.programs.program import RebuiltProgram
 from tests.faults.ground import forget
 
 x = np.random.default_rng(0).standard_normal((16, 48)).astype(np.float32)
@@ -109,9 +109,9 @@ def test_what_others_have_kept_is_not_run(tmp_path: Path) -> None:
 FACTS = {
     "the machine": ("platform.machine", lambda: "riscv64"),
     "the C library": ("os.confstr", lambda name: "glibc 2.17"),
-    "the processor": ("jax_stitch.compile.toolchain._cpuinfo", lambda: ["model name : Other", "flags : sse2"]),
-    "the compiler": ("jax_stitch.compile.toolchain.compiler", lambda: ("/bin/sh",)),
-    "the package": ("jax_stitch.tiers.identity._PACKAGE", "another"),
+    "the processor": ("jax_stitch.backend.compile.toolchain._cpuinfo", lambda: ["model name : Other", "flags : sse2"]),
+    "the compiler": ("jax_stitch.backend.compile.toolchain.compiler", lambda: ("/bin/sh",)),
+    "the package": ("jax_stitch.jit.tiers.identity._PACKAGE", "another"),
 }
 
 

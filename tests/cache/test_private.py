@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import library, store
-from jax_stitch.compile import build_folder, toolchain
-from jax_stitch.compile.load import load
-from jax_stitch.library import database
-from jax_stitch.store import eviction, private
+from jax_stitch.backend.compile import build_folder, toolchain
+from jax_stitch.backend.compile.load import load
+from jax_stitch.jit import library
+from jax_stitch.jit.library import database
+from jax_stitch.util import store
+from jax_stitch.util.store import eviction, private
 
 
 @pytest.fixture(autouse=True)

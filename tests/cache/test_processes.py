@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from jax_stitch import store
-from jax_stitch.store.entries import DAMAGED
-from jax_stitch.store.eviction import TEMPORARY
-from jax_stitch.store.location import KINDS
+from jax_stitch.util import store
+from jax_stitch.util.store.entries import DAMAGED
+from jax_stitch.util.store.eviction import TEMPORARY
+from jax_stitch.util.store.location import KINDS
 from tests.seeded_cache import seeded
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import pipeline, stitch_jit, store
-from jax_stitch.compile import host, surroundings, toolchain
-from jax_stitch.launch import host as launched
-from jax_stitch.programs import identity
-from jax_stitch.programs.program import RebuiltProgram
+from jax_stitch import pipeline, stitch_jit
+from jax_stitch.backend.compile import host, surroundings, toolchain
+from jax_stitch.backend.launch import host as launched
+from jax_stitch.jit.programs import identity
+from jax_stitch.jit.programs.program import RebuiltProgram
+from jax_stitch.util import store
 from tests.side_by_side import fallbacks, same
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(3, 4)
@@ -69,7 +70,7 @@ def test_nothing_is_compiled_again(cache: Path, monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(toolchain, "shared_object", refuse)
-    monkeypatch.setattr("jax_stitch.capture.program.Program.first_text", refuse)
+    monkeypatch.setattr("jax_stitch.frontend.capture.program.Program.first_text", refuse)
     monkeypatch.setenv("JAX_STITCH_STRICT", "1")
     run(fresh(), X)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.programs import source
+from jax_stitch.jit.programs import source
 
 
 @pytest.fixture

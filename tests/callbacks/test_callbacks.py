@@ -14,14 +14,14 @@ from jax import lax
 from jax.experimental import io_callback
 
 from jax_stitch import stitch_jit
-from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.jit.programs.fallback import StitchWarning
 from tests.side_by_side import both_raise, kernels, same
 
 Seen = list[tuple[str, float]]
 Made = Callable[[Callable[[str], Callable[..., Any]]], Callable[..., Any]]
 """From a maker of Python functions that note their calls by name, to a function that calls them."""
 
-pytestmark = pytest.mark.filterwarnings("error::jax_stitch.programs.fallback.StitchWarning")
+pytestmark = pytest.mark.filterwarnings("error::jax_stitch.jit.programs.fallback.StitchWarning")
 
 STEPS = 5
 X = jnp.linspace(-1.0, 2.0, 256 * 4096).reshape(256, 4096)
@@ -354,7 +354,7 @@ def test_async_calls_nothing_by_itself() -> None:
 @pytest.mark.parametrize("device", [None, "h200"])
 def test_boundaries_say_why(device: str | None) -> None:
     """A reader left to guess why a loop is no kernel."""
-    from jax_stitch.capture import cuda_plugin_installed
+    from jax_stitch.frontend.capture import cuda_plugin_installed
 
     if device is not None and not cuda_plugin_installed():
         pytest.skip("needs the CUDA plugin, to compile for a described GPU")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 
 CPU = devices.get("cpu")
 H200 = devices.get("h200")

@@ -18,11 +18,7 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices
-from jax_stitch.capture import (
-    Capture,
-    CaptureError,
-    capture,
-)
+from jax_stitch.frontend.capture import Capture, CaptureError, capture
 from tests.capture.arguments import CPU, on_both, struct
 
 HLO_NAMES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "s32", "int64": "s64"}
@@ -167,7 +163,7 @@ def test_constants_that_jax_hoists_are_leading_arguments() -> None:
     code = """if True:
         import jax, numpy as np, jax.numpy as jnp, hlo_parser
         from jax_stitch import devices, graph
-        from jax_stitch.capture import capture
+        from jax_stitch.frontend.capture import capture
         table = jnp.arange(40.) * 1.5
         big = jnp.arange(3000.)
         def f(a, b):
@@ -321,7 +317,7 @@ def test_several_devices_are_left_to_jit() -> None:
         import jax, numpy as np, jax.numpy as jnp
         from jax.sharding import NamedSharding, PartitionSpec as P
         from jax_stitch import devices, graph
-        from jax_stitch.capture import capture
+        from jax_stitch.frontend.capture import capture
         mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
         explicit = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
         array = jax.device_put(jnp.ones(8), NamedSharding(mesh, P("x")))

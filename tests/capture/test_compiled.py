@@ -13,13 +13,7 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.capture import (
-    CaptureError,
-    CudaPluginMissing,
-    capture,
-    compile_for,
-    lower,
-)
+from jax_stitch.frontend.capture import CaptureError, CudaPluginMissing, capture, compile_for, lower
 from tests.capture.arguments import H200, needs_plugin, on_both, struct
 
 
@@ -155,6 +149,6 @@ def test_a_ptx_kernel_links_for_a_described_gpu() -> None:
 
 
 def test_a_missing_plugin_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jax_stitch.capture.client.cuda_plugin_installed", lambda: False)
+    monkeypatch.setattr("jax_stitch.frontend.capture.client.cuda_plugin_installed", lambda: False)
     with pytest.raises(CudaPluginMissing, match=r'pip install "jax-stitch\[plan\]"'):
         _ = capture(lambda a: a + 1, (struct(3),), H200).text

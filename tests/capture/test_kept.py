@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch import devices, store
-from jax_stitch.capture import kept
-from jax_stitch.capture.errors import CaptureError
-from jax_stitch.capture.function import capture
+from jax_stitch import devices
+from jax_stitch.frontend.capture import kept
+from jax_stitch.frontend.capture.errors import CaptureError
+from jax_stitch.frontend.capture.function import capture
+from jax_stitch.util import store
 
 
 @pytest.fixture

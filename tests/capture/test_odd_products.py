@@ -8,8 +8,8 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.capture import capture, cuda_plugin_installed
-from jax_stitch.capture.options import default_options
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
+from jax_stitch.frontend.capture.options import default_options
 from jax_stitch.fusion import explore
 
 pytestmark = pytest.mark.skipif(not cuda_plugin_installed(), reason="needs JAX's CUDA plugin, for XLA's GPU compiler")
@@ -32,7 +32,7 @@ def test_padding_is_stitched(dtype: str, monkeypatch: pytest.MonkeyPatch) -> Non
     target = devices.get("h200")
     shapes = [jax.ShapeDtypeStruct(s, jnp.dtype(dtype)) for s in ((39, 36), (36, 39), (39, 13))]
     without_triton = default_options(target)[1:]
-    monkeypatch.setattr("jax_stitch.capture.program.default_options", lambda _: without_triton)
+    monkeypatch.setattr("jax_stitch.frontend.capture.program.default_options", lambda _: without_triton)
     flat = graph.build(hlo_parser.parse(capture(layers, shapes, target).text))
     products = [n for n in flat.nodes if n.op == "dot"]
     assert len(products) == 2

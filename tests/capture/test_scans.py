@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.capture import analysis_options, capture
-from jax_stitch.capture import function as captured
 from jax_stitch.devices import get
+from jax_stitch.frontend.capture import analysis_options, capture
+from jax_stitch.frontend.capture import function as captured
 
 X = jax.ShapeDtypeStruct((2048, 1024), jnp.float32)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture.traffic import Traffic, traffic
+from jax_stitch.frontend.capture.traffic import Traffic, traffic
 
 CPU = devices.get("cpu")
 

@@ -12,8 +12,8 @@ import optax
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.capture.traffic import Traffic, traffic
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.traffic import Traffic, traffic
 from tests.capture.arguments import CPU, needs_plugin, struct
 
 

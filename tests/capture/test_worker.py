@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import CaptureError, client, cuda_plugin_installed, lower
-from jax_stitch.child import Child, decode, encode
+from jax_stitch.frontend.capture import CaptureError, client, cuda_plugin_installed, lower
+from jax_stitch.util.child import Child, decode, encode
 
 H200 = devices.get("h200")
 needs_plugin = pytest.mark.skipif(not cuda_plugin_installed(), reason="the CUDA plugin is not installed")
@@ -115,7 +115,7 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
 PREAMBLE = """
 import os, sys, jax, numpy as np
 from jax_stitch import devices
-from jax_stitch.capture import client, lower
+from jax_stitch.frontend.capture import client, lower
 h200 = devices.get("h200")
 def compile_for(program, device):
     return client.compile_described(program, device.target_config, {})
@@ -168,8 +168,8 @@ def test_the_worker_does_not_mix_output_with_replies() -> None:
     """Whatever a library prints to standard output must not reach the reply stream."""
     code = """if True:
         import os, sys
-        from jax_stitch.capture import worker
-        from jax_stitch.child import serve
+        from jax_stitch.frontend.capture import worker
+        from jax_stitch.util.child import serve
         worker.compile_described = lambda *a: (os.write(1, b"noise"), print("noise", flush=True), "text")[-1]
         serve(worker.answer)
     """

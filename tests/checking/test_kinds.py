@@ -20,8 +20,8 @@ from jax import lax
 from jax_stitch.checking import Checked, check, check_function, function
 from jax_stitch.emit import KernelSource
 from jax_stitch.graph import TensorType
+from jax_stitch.inspect.report.accuracy import agreement, reference
 from jax_stitch.pipeline import Stitched
-from jax_stitch.report.accuracy import agreement, reference
 from tests.fusion import forced
 
 H200 = forced.device("h200")

@@ -12,10 +12,10 @@ import pytest
 
 from bench.workloads import ALL, WORKLOADS
 from jax_stitch import devices
-from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.checking import check_function
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
+from jax_stitch.inspect.report.accuracy import agreement, reference
 from jax_stitch.pipeline import Stitched, stitch_capture
-from jax_stitch.report.accuracy import agreement, reference
 
 FAMILIES = {w.family for w in WORKLOADS.values()} | {"statistics"}
 DTYPES = ("float32", "bfloat16", "float16")

@@ -14,10 +14,10 @@ import pytest
 
 import hlo_parser
 from jax_stitch import graph
-from jax_stitch.child import Child
-from jax_stitch.replay import LaunchedGraph
-from jax_stitch.stitching.model import KernelProgram
-from jax_stitch.stitching.sent import from_bytes, to_bytes
+from jax_stitch.frontend.replay import LaunchedGraph
+from jax_stitch.jit.stitching.model import KernelProgram
+from jax_stitch.jit.stitching.sent import from_bytes, to_bytes
+from jax_stitch.util.child import Child
 
 TEXT = """HloModule m
 
@@ -69,7 +69,7 @@ def test_a_graph_comes_back_as_it_was() -> None:
         Calls(eval, "open('ran', 'w')"),
         Calls(getattr, "text", "upper"),
         Calls(np.memmap, "ran", "u1", "w+", 0, (1,)),
-        Calls(Child, "jax_stitch.stitching.maker", {}),
+        Calls(Child, "jax_stitch.jit.stitching.maker", {}),
         Calls(Path, "ran"),
     ],
     ids=["a command", "code", "an attribute", "a file of NumPy's", "a process of ours", "another library's class"],
@@ -82,7 +82,7 @@ def test_nothing_else_is_made(planted: Calls, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_kernel_that_is_not_on_disk_is_told_of() -> None:
-    from jax_stitch.stitching import sent
+    from jax_stitch.jit.stitching import sent
 
     with pytest.raises(sent.KernelGone, match="stitch_0"):
         from_bytes(pickle.dumps(Calls(sent._loaded, "stitch_0", "0" * 64)))

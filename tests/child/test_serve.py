@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.child import Child, ChildDied, ChildFailed, Keeper, decode, encode
+from jax_stitch.util.child import Child, ChildDied, ChildFailed, Keeper, decode, encode
 
 ECHO = """
 import os, sys
-from jax_stitch.child import serve
+from jax_stitch.util.child import serve
 
 def answer(header, payload):
     if "die" in header:
@@ -73,11 +73,13 @@ def test_what_it_says_of_a_module_that_fails_at_once() -> None:
 def test_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/interpreter")
     with pytest.raises(ChildFailed, match="cannot be started"):
-        Child("jax_stitch.capture.worker", {})
+        Child("jax_stitch.frontend.capture.worker", {})
 
 
 def test_stopping_one_that_does_not_listen() -> None:
-    keeper = Keeper("jax_stitch.capture.worker", {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"})
+    keeper = Keeper(
+        "jax_stitch.frontend.capture.worker", {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+    )
     assert keeper.ask(encode({"target_config": "", "options": []}, b""), 60)[0] == {"ok": False}
     assert keeper.child is not None
     os.kill(keeper.child.pid, 19)  # It is halted, and would get a request to end when it goes on.

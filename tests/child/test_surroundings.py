@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.capture.client import COMPILER
-from jax_stitch.child import Keeper, encode
-from jax_stitch.compile import effort, process, toolchain
-from jax_stitch.rebuilt import elsewhere
+from jax_stitch.backend.compile import effort, process, toolchain
+from jax_stitch.frontend.capture.client import COMPILER
+from jax_stitch.jit.rebuilt import elsewhere
 from jax_stitch.util import tools
+from jax_stitch.util.child import Keeper, encode
 
-CAPTURE, MAKER = "jax_stitch.capture.worker", "jax_stitch.stitching.maker"
+CAPTURE, MAKER = "jax_stitch.frontend.capture.worker", "jax_stitch.jit.stitching.maker"
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
 PLANTED = "import pathlib; pathlib.Path(__file__).with_name('ran').write_text(__name__)\nraise ImportError('planted')\n"
 
@@ -99,13 +99,13 @@ def test_all_children_are_started_alike() -> None:
     """Another way to start a Python process would need the same care."""
     package = Path(__file__).resolve().parents[2] / "jax_stitch"
     starting = {p.relative_to(package).as_posix() for p in package.rglob("*.py") if "sys.executable" in p.read_text()}
-    assert starting == {"child/process.py"}
+    assert starting == {"util/child/process.py"}
     assert COMPILER.child is None or COMPILER.child.pid
 
 
 BUSY = """
 import os, sys, time
-from jax_stitch.child import serve
+from jax_stitch.util.child import serve
 
 def answer(header, payload):
     open(header["started"], "w").write(str(os.getpid()))
@@ -118,7 +118,7 @@ serve(answer)
 
 PARENT = """
 import sys
-from jax_stitch.child import Keeper, encode
+from jax_stitch.util.child import Keeper, encode
 sys.path.insert(0, sys.argv[1])
 Keeper("busy_child", {}).ask(encode({"started": sys.argv[2]}), 600)
 """

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
 from jax_stitch.devices import Device
-from jax_stitch.rebuilt.finish import finish
-from jax_stitch.replay.missing import opcodes
-from jax_stitch.stitching.sent import from_bytes
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.replay.missing import opcodes
+from jax_stitch.jit.rebuilt.finish import finish
+from jax_stitch.jit.stitching.sent import from_bytes
 
 CHILD = """
 import json, sys
@@ -29,7 +29,7 @@ class Refused:
             raise AssertionError(f"{name} is imported")
 
 sys.meta_path.insert(0, Refused())
-from jax_stitch.stitching.maker import answer
+from jax_stitch.jit.stitching.maker import answer
 
 header = json.load(sys.stdin)
 reply, made = answer(header, header["text"].encode())
@@ -80,6 +80,6 @@ def test_kernels_for_a_gpu() -> None:
 
 def test_and_what_only_calls_starts_without_what_plans() -> None:
     """A process that finds its programs on disk needs neither graphs nor rules, which take as long to import as JAX."""
-    heavy = "('hlo_parser', 'jax_stitch.graph', 'jax_stitch.replay', 'jax_stitch.fusion', 'jax_stitch.emit')"
+    heavy = "('hlo_parser', 'jax_stitch.graph', 'jax_stitch.frontend.replay', 'jax_stitch.fusion', 'jax_stitch.emit')"
     code = f"import sys; from jax_stitch import stitch_jit; assert not [m for m in {heavy} if m in sys.modules]"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[2])

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_stitch.capture import capture
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit
+from jax_stitch.frontend.capture import capture
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule import schedule
 from jax_stitch.schedule.template import Template

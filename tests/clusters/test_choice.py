@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.backend.compile import PtxKernel, occupancy, resident_blocks
 from jax_stitch.checking import check
-from jax_stitch.compile import PtxKernel, occupancy, resident_blocks
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.latency import latency
 from jax_stitch.latency.clusters import in_clusters

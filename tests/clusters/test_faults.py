@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from jax_stitch.backend.compile.headers import RUNTIME
 from jax_stitch.checking import Findings, Kind, check
-from jax_stitch.compile.headers import RUNTIME
 from jax_stitch.emit import KernelSource
 from jax_stitch.util.values import replace
 from tests.checking.kernels import FLOATS, kernel, line_of

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_stitch.backend.compile import NvrtcMissing, PtxKernel, compile_ptx, nvrtc
+from jax_stitch.backend.compile.headers import RUNTIME
 from jax_stitch.checking import Kind, check, check_function
-from jax_stitch.compile import NvrtcMissing, PtxKernel, compile_ptx, nvrtc
-from jax_stitch.compile.headers import RUNTIME
 from jax_stitch.devices import Device
 from jax_stitch.emit import emit, kernel_of
+from jax_stitch.jit.tune import spills
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Element, Ref
@@ -28,7 +29,6 @@ from jax_stitch.latency import latency
 from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule import ScheduledKernel, registers, schedule
 from jax_stitch.schedule.fetched import fetched
-from jax_stitch.tune import spills
 from jax_stitch.util.values import replace
 from tests.clusters.laid_out import FUNCTIONS, H200, arguments, exact, made
 from tests.clusters.test_choice import A100, planned

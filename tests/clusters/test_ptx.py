@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.compile import KernelCompileError, NvrtcMissing, compile_ptx, nvrtc
-from jax_stitch.launch import ptx
+from jax_stitch.backend.compile import KernelCompileError, NvrtcMissing, compile_ptx, nvrtc
+from jax_stitch.backend.launch import ptx
+from jax_stitch.frontend.capture import capture
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.tune.spills import fit
 from tests.clusters.laid_out import FUNCTIONS, arguments, made
 
 try:

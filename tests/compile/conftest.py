@@ -39,7 +39,7 @@ def source() -> Callable[..., KernelSource]:
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """The cache folder, empty; kernels loaded before are forgotten."""
-    from jax_stitch.compile import host
+    from jax_stitch.backend.compile import host
 
     monkeypatch.setenv("JAX_STITCH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(host, "_loaded", {})

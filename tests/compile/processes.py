@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jax_stitch.compile import toolchain
+from jax_stitch.backend.compile import toolchain
 
 
 def stand_in(folder: Path, body: str) -> str:

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from jax_stitch.compile import (
+from jax_stitch.backend.compile import (
     KernelCompileError,
     compile_all,
     compile_host,
@@ -17,7 +17,7 @@ from jax_stitch.compile import (
     parallel,
     toolchain,
 )
-from jax_stitch.compile.headers import headers as runtime_headers
+from jax_stitch.backend.compile.headers import headers as runtime_headers
 from jax_stitch.util.values import replace
 
 

@@ -11,18 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from jax_stitch import stitch_jit, store
-from jax_stitch.compile import (
-    CompilerTimeout,
-    compile_all,
-    compile_host,
-    compile_ptx,
-    given_up,
-    ptx,
-    toolchain,
-)
-from jax_stitch.compile.process import Together, together
-from jax_stitch.rebuilt import find
+from jax_stitch import stitch_jit
+from jax_stitch.backend.compile import CompilerTimeout, compile_all, compile_host, compile_ptx, given_up, ptx, toolchain
+from jax_stitch.backend.compile.process import Together, together
+from jax_stitch.jit.rebuilt import find
+from jax_stitch.util import store
 from tests.compile.processes import stand_in
 
 SLOW = "slow_one"

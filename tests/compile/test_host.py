@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from jax_stitch.compile import CompilerMissing, KernelCompileError, compile_all, compile_host, toolchain
-from jax_stitch.compile.errors import CompilerTrouble
-from jax_stitch.compile.host import FLAGS
+from jax_stitch.backend.compile import CompilerMissing, KernelCompileError, compile_all, compile_host, toolchain
+from jax_stitch.backend.compile.errors import CompilerTrouble
+from jax_stitch.backend.compile.host import FLAGS
 from jax_stitch.util.values import replace
 
 

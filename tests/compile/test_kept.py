@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import store
-from jax_stitch.compile import CompilerTrouble, compile_host, host, load_host, surroundings, toolchain
+from jax_stitch.backend.compile import CompilerTrouble, compile_host, host, load_host, surroundings, toolchain
+from jax_stitch.backend.launch import host as launch_host
+from jax_stitch.backend.launch import native, shipped
 from jax_stitch.devices import get
-from jax_stitch.launch import host as launch_host
-from jax_stitch.launch import native, shipped
+from jax_stitch.util import store
 from tests.compile.test_cache import forget, run
 
 GARBAGE = ["not an object", "an empty file", "another machine's", "no such symbol"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.compile import occupancy
+from jax_stitch.backend.compile import occupancy
 
 
 @pytest.mark.parametrize(

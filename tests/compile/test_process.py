@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import (
+from jax_stitch.backend.compile import (
     CompilerTimeout,
     build_folder,
     compile_all,
@@ -30,7 +30,7 @@ from jax_stitch.compile import (
     toolchain,
     waiting,
 )
-from jax_stitch.compile.waiting import Stopwatch
+from jax_stitch.backend.compile.waiting import Stopwatch
 from tests.compile.processes import running, stand_in, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -224,7 +224,7 @@ def test_a_failure_ends_the_others(source, cache, temporary, tmp_path, monkeypat
     script = f"""grep -q nonsense "$TMPDIR/kernel.cc" && {{ sleep 1; echo 'kernel.cc:1: error: nonsense'; exit 1; }}
 sleep {word}"""
     monkeypatch.setenv("CXX", stand_in(tmp_path, script))
-    monkeypatch.setattr("jax_stitch.compile.parallel.usable_cores", lambda: 3)
+    monkeypatch.setattr("jax_stitch.backend.compile.parallel.usable_cores", lambda: 3)
     start = time.monotonic()
     with pytest.raises(Exception, match="could not compile"):
         compile_all([source(), source(name="bad", value="nonsense"), source(name="third")], "host")
@@ -237,7 +237,7 @@ COMPILE = """
 import signal, sys
 sys.path.insert(0, {root!r})
 from tests.compile.conftest import make
-from jax_stitch.compile import compile_all, compile_host
+from jax_stitch.backend.compile import compile_all, compile_host
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background is started without.
 print("started", flush=True)
 try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.compile import KernelCompileError, NvrtcMissing, PtxKernel, compile_all, compile_ptx, nvrtc, ptx
+from jax_stitch.backend.compile import KernelCompileError, NvrtcMissing, PtxKernel, compile_all, compile_ptx, nvrtc, ptx
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
 

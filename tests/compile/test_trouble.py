@@ -11,14 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import store
-from jax_stitch.compile import CompilerMissing, CompilerTrouble, KernelCompileError, NoRoom, compile_host, toolchain
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.host import FLAGS
-from jax_stitch.compile.load import load
+from jax_stitch.backend.compile import (
+    CompilerMissing,
+    CompilerTrouble,
+    KernelCompileError,
+    NoRoom,
+    compile_host,
+    toolchain,
+)
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.backend.compile.host import FLAGS
+from jax_stitch.backend.compile.load import load
 from jax_stitch.jit.primitive import origin_of
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.programs.fallback import reason_of
+from jax_stitch.jit.programs.fallback import reason_of
+from jax_stitch.util import store
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.compile.processes import stand_in
 
 ORIGIN = origin_of(abs, PlannerName.BEAM)

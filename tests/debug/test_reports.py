@@ -19,16 +19,16 @@ import pytest
 import hlo_parser
 from hlo_parser import FrozenDict
 from jax_stitch import __main__, devices, pipeline, stitch_jit
-from jax_stitch.capture import capture
-from jax_stitch.debug import minimise, outcome, reductions
-from jax_stitch.debug.attempt import every_value
-from jax_stitch.debug.case import Case, load, random_values, save
-from jax_stitch.debug.minimise import smallest
-from jax_stitch.debug.plain import run_plain
-from jax_stitch.debug.report import reproduce, write_report
-from jax_stitch.debug.reports import Settings
-from jax_stitch.emit import scalar
-from jax_stitch.operations import TABLE
+from jax_stitch.emit.cpp import scalar
+from jax_stitch.frontend.capture import capture
+from jax_stitch.ir.operations import TABLE
+from jax_stitch.jit.debug import minimise, outcome, reductions
+from jax_stitch.jit.debug.attempt import every_value
+from jax_stitch.jit.debug.case import Case, load, random_values, save
+from jax_stitch.jit.debug.minimise import smallest
+from jax_stitch.jit.debug.plain import run_plain
+from jax_stitch.jit.debug.report import reproduce, write_report
+from jax_stitch.jit.debug.reports import Settings
 from jax_stitch.util.values import replace
 from tests.light import make_light
 from tests.side_by_side import fallbacks
@@ -233,7 +233,7 @@ def test_a_stage_that_raises_is_made_small(report: Path, monkeypatch: pytest.Mon
 
 WRONG = """
 from jax_stitch.util.values import replace
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 from jax_stitch.emit import scalar
 host.FLAGS = tuple("-O0" if f == "-O3" else f for f in host.FLAGS)
 scalar.TABLE = {**scalar.TABLE, "tanh": replace(scalar.TABLE["tanh"], cpp="sin")}

@@ -14,16 +14,9 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.child import ChildDied, ChildFailed
 from jax_stitch.devices import bandwidth
-from jax_stitch.devices.cpu import (
-    CPU_VARIABLE,
-    cache_sizes,
-    free_memory,
-    instruction_sets,
-    usable_cores,
-    usable_memory,
-)
+from jax_stitch.devices.cpu import CPU_VARIABLE, cache_sizes, free_memory, instruction_sets, usable_cores, usable_memory
+from jax_stitch.util.child import ChildDied, ChildFailed
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.devices.attached import build, lookup, with_driver
+from jax_stitch.devices.in_use import build, lookup, with_driver
 from jax_stitch.devices.table import entries
 
 GPUS = [name for name in devices.names() if devices.get(name).kind == "cuda"]

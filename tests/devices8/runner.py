@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jax_stitch import StitchWarning
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 
 ROOT = Path(__file__).parents[2]
 MARK = "outcomes: "

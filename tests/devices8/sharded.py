@@ -252,7 +252,7 @@ def case_callbacks_run_plain() -> None:
 
 
 def case_an_instruction_without_a_rule_is_named() -> None:
-    from jax_stitch.replay.rules import RULES
+    from jax_stitch.frontend.replay.rules import RULES
 
     rule = RULES.pop("all-reduce")
     try:

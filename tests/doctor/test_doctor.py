@@ -10,11 +10,11 @@ from pathlib import Path
 import jax
 import pytest
 
-from jax_stitch import store
 from jax_stitch.__main__ import main
-from jax_stitch.compile import toolchain
-from jax_stitch.doctor import Examination, Finding, Section, examination, examine, machine, software
-from jax_stitch.launch import native
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.backend.launch import native
+from jax_stitch.inspect.doctor import Examination, Finding, Section, examination, examine, machine, software
+from jax_stitch.util import store
 
 
 def found(title: str) -> dict[str, Finding]:

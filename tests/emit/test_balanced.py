@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.emit import cpp_kernel
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.emit.cpp import kernel as cpp_kernel
 from jax_stitch.emit.source import without_comments
 from tests.emit import test_cuda_semantics
 from tests.fusion import forced

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from bench.proofs.ptx import Kernel
-from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
+from jax_stitch.backend.compile import NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.emit import kernel
 from tests.fusion import forced
 

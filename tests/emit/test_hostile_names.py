@@ -17,9 +17,9 @@ import pytest
 from jaxlib.mlir import ir
 
 from jax_stitch import emit, stitch_jit
-from jax_stitch.compile import toolchain
-from jax_stitch.emit.lines import comment
-from jax_stitch.replay.rules import mlir_text
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.emit.cpp.lines import comment
+from jax_stitch.frontend.replay.rules import mlir_text
 from tests.fusion import forced
 
 PLANTED = "int planted = 1;"

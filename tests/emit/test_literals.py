@@ -8,10 +8,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from jax_stitch.compile import toolchain
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.host import FLAGS
-from jax_stitch.emit import scalar
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.backend.compile.host import FLAGS
+from jax_stitch.emit.cpp import scalar
 
 BITS = {
     "f32": (np.float32, np.uint32, [0, 1, 0x80000000, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000,

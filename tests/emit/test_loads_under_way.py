@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch.capture import capture
-from jax_stitch.compile import compile_ptx
+from jax_stitch.backend.compile import compile_ptx
+from jax_stitch.frontend.capture import capture
 from jax_stitch.pipeline import stitch_capture
 from tests.fusion import forced
 

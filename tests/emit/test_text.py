@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
+from jax_stitch.backend.compile import NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.emit import KernelSource
-from jax_stitch.emit.names import RESERVED, identifier
+from jax_stitch.emit.cpp.names import RESERVED, identifier
 from tests.drawn import program
 from tests.fusion import forced
 from tests.some import some

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_stitch.backend.compile import compile_ptx
 from jax_stitch.checking import check_function
-from jax_stitch.compile import compile_ptx
 from tests.fusion import forced
 
 H200 = forced.device("h200")

@@ -10,8 +10,8 @@ import pytest
 
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
-from jax_stitch.explain import UnknownInstructionError
-from jax_stitch.report.plan import Plan
+from jax_stitch.inspect.explain import UnknownInstructionError
+from jax_stitch.inspect.report.plan import Plan
 
 WIDE = jax.ShapeDtypeStruct((2048, 1024), jnp.float32)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.explain.rules import FUSION_MERGER, INSTRUCTION_FUSION, Kernels, stops, why
 from jax_stitch.graph.model import Graph
+from jax_stitch.inspect.explain.rules import FUSION_MERGER, INSTRUCTION_FUSION, Kernels, stops, why
 from jax_stitch.util.values import replace
 from tests.fusion import forced
 

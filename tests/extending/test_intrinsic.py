@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import jax_stitch.emit.kernel as emission
+from jax_stitch.ir.passes import Pass, Pipeline
 from jax_stitch.kernel import intrinsics
 from jax_stitch.kernel.intrinsics import Extent, Intrinsic, Use
 from jax_stitch.kernel.lockstep import Threads
 from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.statements import Apply, Body
 from jax_stitch.kernel.walk import map_bodies
-from jax_stitch.passes import Pass, Pipeline
 from jax_stitch.util.values import replace
 from tests.fusion import forced
 from tests.kernel.agreement import interpreted

@@ -6,11 +6,11 @@ import os
 import tempfile
 from unittest import mock
 
-from jax_stitch import store
-from jax_stitch.compile import build_folder, host, process, toolchain
+from jax_stitch.backend.compile import build_folder, host, process, toolchain
+from jax_stitch.backend.launch import host as launched
 from jax_stitch.devices.cpu import measured
-from jax_stitch.launch import host as launched
-from jax_stitch.store import entries, eviction
+from jax_stitch.util import store
+from jax_stitch.util.store import entries, eviction
 
 HANDLER = "JAX_STITCH_TEST_HANDLER"
 """A cache folder for the handler alone, whose compilation takes longer than a trial."""

@@ -8,11 +8,11 @@ import json
 import signal
 from typing import Any
 
-from jax_stitch.child import Keeper, serve
-from jax_stitch.child.process import Message
-from jax_stitch.compile import effort
-from jax_stitch.rebuilt import background, elsewhere
-from jax_stitch.stitching import maker
+from jax_stitch.backend.compile import effort
+from jax_stitch.jit.rebuilt import background, elsewhere
+from jax_stitch.jit.stitching import maker
+from jax_stitch.util.child import Keeper, serve
+from jax_stitch.util.child.process import Message
 from tests.faults.ground import forget
 from tests.faults.inject import Fault, injected
 

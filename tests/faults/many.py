@@ -97,7 +97,7 @@ def measure(kind: str, count: int) -> None:
     import numpy as np
 
     from jax_stitch import stitch_jit
-    from jax_stitch.compile import host
+    from jax_stitch.backend.compile import host
 
     host.FLAGS = ("-O0", *(flag for flag in host.FLAGS if flag != "-O3"))
     jit = jax.jit if kind == "jit" else functools.partial(stitch_jit, mode=kind)

@@ -117,7 +117,7 @@ def main() -> int:
 
 def soak(place: Place, seconds: float, count: int, life: float, rng: random.Random) -> Counts:
     """Runs the workers for so long."""
-    from jax_stitch.compile import toolchain
+    from jax_stitch.backend.compile import toolchain
 
     (place.disk / "temporary").mkdir(mode=0o700)
     compiler = place.root / "c++"
@@ -234,7 +234,7 @@ def about(process: Path) -> str:
 
 def report(place: Place, counts: Counts, wanted: argparse.Namespace) -> int:
     """Prints the figures, and keeps them. What dead workers compiled in goes with the next process that compiles."""
-    from jax_stitch.compile import build_folder
+    from jax_stitch.backend.compile import build_folder
 
     disk.empty(place.disk)
     end = time.monotonic() + _GONE

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from jax_stitch.rebuilt import elsewhere
+from jax_stitch.jit.rebuilt import elsewhere
 from tests.faults.inject import CALLS
 from tests.faults.trial import Ground, Trial, trial_of
 

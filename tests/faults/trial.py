@@ -26,12 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import build_folder, effort, host
+from jax_stitch.backend.compile import build_folder, effort, host
 from jax_stitch.fusion import planner
-from jax_stitch.programs import verdicts
-from jax_stitch.store import eviction
-from jax_stitch.tiers import trial as measuring
-from jax_stitch.tune import worth
+from jax_stitch.jit.programs import verdicts
+from jax_stitch.jit.tiers import trial as measuring
+from jax_stitch.jit.tune import worth
+from jax_stitch.util.store import eviction
 from tests.faults import maker
 from tests.faults.ground import HANDLER, forget
 from tests.faults.inject import CALLS, ERRORS, WAYS, Fault, injected

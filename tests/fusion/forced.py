@@ -16,15 +16,15 @@ from jaxlib import _hlo
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelSource, emit
 from jax_stitch.fusion import FusionPlan, Pattern, explore, planner, search
 from jax_stitch.fusion.delta_evaluator import Gain
 from jax_stitch.graph import Graph
+from jax_stitch.jit.stitching.model import SentProgram
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule import ScheduledKernel, schedule
-from jax_stitch.stitching.model import SentProgram
 
 LIGHT_FLAGS = tuple("-O1" if flag == "-O3" else flag for flag in host.FLAGS)
 """The kernels' own flags but for the optimisation level: a third of the compilation time."""

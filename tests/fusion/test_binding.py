@@ -23,7 +23,7 @@ from jax_stitch.analysis.binding import (
 )
 from jax_stitch.analysis.maps import reads
 from jax_stitch.graph import Graph, Node
-from jax_stitch.indices import const, var
+from jax_stitch.ir.indices import const, var
 from tests.analysis.snippets import INSTRUCTIONS, graph_of, indices_of
 from tests.fusion import forced
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from bench.workloads import ALL
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.pipeline import stitch_capture
 from tests.fusion import forced
 

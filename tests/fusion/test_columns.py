@@ -13,12 +13,12 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.analysis.accesses import PARTIAL
-from jax_stitch.capture import capture
+from jax_stitch.analysis.patterns.pattern import FusionPlan
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion.columns import column_bytes, column_bytes_of_xla
-from jax_stitch.ir.pattern import FusionPlan
-from jax_stitch.options.planner_names import PlannerName
 from jax_stitch.pipeline import stitch_capture
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.fusion import forced
 
 TWO = forced.device("cpu", multiprocessors=2)

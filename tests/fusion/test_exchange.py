@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jax_stitch import graph as graphs
 from jax_stitch import stitch_jit
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.fusion.rewrites.swapped_operands import exchanged
 from jax_stitch.graph import Graph, Node

@@ -9,7 +9,7 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.graph.extrema import with_extrema
+from jax_stitch.graph.rewrites.extrema import with_extrema
 from tests.fusion import forced
 
 MODULE = """HloModule m

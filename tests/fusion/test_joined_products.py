@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import graph as graphs
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.fusion import explore
 from jax_stitch.fusion.rewrites import joined_products
 from jax_stitch.fusion.rewrites.joined_products import products_joined
 from jax_stitch.graph import Graph
-from jax_stitch.replay import StitchedGraph, replay
 from tests.fusion import forced
 
 H200 = forced.device("h200")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from jax_stitch import graph as graphs
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.fusion import explore
 from jax_stitch.fusion.delta_evaluator import strided_bytes
 from jax_stitch.fusion.plan_cost import predicted
 from jax_stitch.fusion.rewrites.operand_layouts import upright
 from jax_stitch.graph import Graph
-from jax_stitch.replay import StitchedGraph, replay
 from tests.fusion import forced
 
 H200 = forced.device("h200")

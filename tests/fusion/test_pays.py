@@ -12,9 +12,9 @@ import pytest
 
 from jax_stitch import devices, stitch_jit
 from jax_stitch.analysis.accesses import PARTIAL
+from jax_stitch.analysis.patterns.pattern import FusionPlan
 from jax_stitch.fusion import explore
 from jax_stitch.fusion.pays import seconds_of_both
-from jax_stitch.ir.pattern import FusionPlan
 from tests.fusion import forced
 
 

@@ -18,7 +18,7 @@ from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.fusion import explore, pieces, planner
 from jax_stitch.fusion.planners import beam
 from jax_stitch.graph import Graph
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.options.planner_names import PlannerName
 from jax_stitch.util.values import replace
 from tests.fusion import forced, test_plans
 from tests.fusion.layered import random_graph

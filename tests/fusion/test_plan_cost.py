@@ -11,7 +11,7 @@ from jax_stitch.fusion.piece import cut_out
 from jax_stitch.fusion.pieces import LARGEST_WHOLE
 from jax_stitch.fusion.plan_cost import Prediction, predicted
 from jax_stitch.fusion.prologues import prologues
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.options.planner_names import PlannerName
 from jax_stitch.util.values import replace
 from tests.fusion import forced
 

@@ -22,7 +22,7 @@ from jax_stitch.fusion.planners.space import Scored, Space, cycle_of, is_acyclic
 from jax_stitch.fusion.search import Search
 from jax_stitch.graph import Graph
 from jax_stitch.loops.thread_loops import ThreadLoops
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.fusion import forced, test_plans
 from tests.fusion.layered import random_graph
 from tests.some import some

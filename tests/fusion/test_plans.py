@@ -18,14 +18,14 @@ from jax_stitch import stitch_jit
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.binding import covers, index_of, inner_sizes
 from jax_stitch.analysis.maps import reads
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.analysis.support import is_rematerializable, reason_left
-from jax_stitch.capture import cuda_plugin_installed
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture import cuda_plugin_installed
 from jax_stitch.fusion import FusionPlan, Pattern
 from jax_stitch.fusion.region import is_cached
 from jax_stitch.graph import Graph
-from jax_stitch.indices import const
-from jax_stitch.ir.team import TeamLoop
+from jax_stitch.ir.indices import const
 from tests.drawn import program
 from tests.fusion import forced
 

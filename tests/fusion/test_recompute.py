@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
 from jax_stitch.fusion.launches import recompute
 from jax_stitch.fusion.launches.leftover_kernels import LONG
 from jax_stitch.pipeline import stitch_capture

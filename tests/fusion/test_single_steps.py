@@ -14,11 +14,11 @@ import pytest
 import hlo_parser
 from jax_stitch import devices, stitch_jit
 from jax_stitch import graph as graphs
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.fusion.rewrites.chosen import expandable, is_in_batch
 from jax_stitch.fusion.rewrites.single_steps import in_single_step
-from jax_stitch.graph.factorizations import factorization_growth
+from jax_stitch.graph.rewrites.factorizations import factorization_growth
 from jax_stitch.graph.verifier import verify
-from jax_stitch.replay import StitchedGraph, replay
 from tests.hlo_files.programs import after
 
 

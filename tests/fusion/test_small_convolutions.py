@@ -12,10 +12,10 @@ import pytest
 
 from jax_stitch import devices, stitch_jit
 from jax_stitch import graph as graphs
-from jax_stitch.capture.function import capture
-from jax_stitch.capture.module import module_of
+from jax_stitch.frontend.capture.function import capture
+from jax_stitch.frontend.capture.module import module_of
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.fusion.rewrites.chosen import expandable, expanded
-from jax_stitch.replay import StitchedGraph, replay
 
 CPU = devices.get("cpu")
 

@@ -11,11 +11,11 @@ import pytest
 from jax import lax
 
 from jax_stitch import devices
+from jax_stitch.analysis.patterns.pattern import FusionPlan
 from jax_stitch.devices import Device
 from jax_stitch.fusion import explore
 from jax_stitch.fusion.launches.starts import START_OF, own_starts
 from jax_stitch.graph import Graph
-from jax_stitch.ir.pattern import FusionPlan
 from tests.fusion import forced
 
 H200 = devices.get("h200")

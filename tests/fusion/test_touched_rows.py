@@ -16,12 +16,12 @@ import pytest
 
 from jax_stitch import devices, stitch_jit
 from jax_stitch import graph as graphs
-from jax_stitch.capture.function import capture
-from jax_stitch.capture.module import module_of
 from jax_stitch.devices.cpu import CPU_VARIABLE
+from jax_stitch.frontend.capture.function import capture
+from jax_stitch.frontend.capture.module import module_of
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.fusion.rewrites import touched_rows
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.replay import StitchedGraph, replay
 
 CPU = devices.get("cpu")
 ROWS, WIDTH, LOOKUPS = 40, 6, 12

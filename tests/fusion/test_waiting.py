@@ -12,13 +12,13 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.compile import compile_ptx
+from jax_stitch.backend.compile import compile_ptx
+from jax_stitch.frontend.capture import capture
 from jax_stitch.graph.collectives import has_collectives
+from jax_stitch.jit.tune.resident import all_resident
+from jax_stitch.jit.tune.spills import fit
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule.residency import residency
-from jax_stitch.tune.resident import all_resident
-from jax_stitch.tune.spills import fit
 from tests.fusion import forced
 
 X = jax.ShapeDtypeStruct((4096, 1024), jnp.float32)

@@ -16,8 +16,8 @@ import pytest
 
 from jax_stitch import devices, pipeline, stitch_jit
 from jax_stitch.fusion.patience import ENDLESS, Patience
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.stitching.model import SentProgram
+from jax_stitch.jit.stitching.model import SentProgram
+from jax_stitch.util.options.planner_names import PlannerName
 
 
 def mixture(weights: Any, places: Any, spreads: Any, x: Any) -> Any:

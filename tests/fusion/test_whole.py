@@ -10,14 +10,14 @@ import pytest
 
 from jax_stitch.analysis import results
 from jax_stitch.analysis.accesses import accesses
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.reach import members_of
 from jax_stitch.fusion import explore, region
 from jax_stitch.fusion.planners.space import Space
 from jax_stitch.fusion.search import Search
 from jax_stitch.graph import Graph
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.thread_loops import ThreadLoops
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.drawn import program
 from tests.fusion import forced
 from tests.fusion.layered import random_graph

@@ -7,7 +7,7 @@ import pytest
 
 from bench.workloads import ALL
 from jax_stitch import stitch_jit
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 from jax_stitch.fusion.rewrites.with_producers import with_producers
 from jax_stitch.graph.model import Graph
 from tests.fusion import forced

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-from jax_stitch.report.accuracy import reference
+from jax_stitch.inspect.report.accuracy import reference
 from tests.fuzz.draft import as_array
 from tests.fuzz.perturb import perturbed
 from tests.fuzz.roundings import HALVES

@@ -81,20 +81,20 @@ MUTANTS: Mapping[str, Mutant] = {
     # What is written (emitter and runtime)
     "a barrier": Mutant("emit/sorts.py", "return [keyed, Barrier(), ordered", "return [keyed, ordered"),
     "a stale carry": Mutant("emit/loop.py", "if value in own:", "if value in ():"),
-    "less or equal": Mutant("emit/scalar.py", '"LE": "<="', '"LE": "<"'),
+    "less or equal": Mutant("emit/cpp/scalar.py", '"LE": "<="', '"LE": "<"'),
     "a shift by the width": Mutant(
-        "runtime/scalar_integer.h",
+        "backend/runtime/scalar_integer.h",
         "return n < width<T> ? T(modular<T>(a) <<",
         "return n <= width<T> ? T(modular<T>(a) <<",
         called="shift_left(",
     ),
     "the maximum of NaN": Mutant(
-        "runtime/scalar_float.h", "return a != a ? a : most;", "return most;", called="maximum("
+        "backend/runtime/scalar_float.h", "return a != a ? a : most;", "return most;", called="maximum("
     ),
     # The host's own sort keeps equal keys in order.
-    "a stable sort": Mutant("emit/cpp_part.py", "if order.stable:", "if False:", "checked"),
+    "a stable sort": Mutant("emit/cpp/part.py", "if order.stable:", "if False:", "checked"),
     "what a scan carries": Mutant(
-        "runtime/scan.h", "before = values[end - 1];", "before = values[length - 1];", called="SCAN"
+        "backend/runtime/scan.h", "before = values[end - 1];", "before = values[length - 1];", called="SCAN"
     ),
     "a reduction's initial value": Mutant(
         "emit/part.py", "return None if value == r.identity else value", "return None"
@@ -132,13 +132,13 @@ def plant(mutant: Mutant) -> None:
     """Before anything of the package is imported."""
     if mutant.file.endswith(".h"):
         folder = Path(tempfile.mkdtemp(prefix="fuzz-runtime-")) / "runtime"
-        subprocess.run(["cp", "-r", str(PACKAGE / "runtime"), str(folder)], check=True)
+        subprocess.run(["cp", "-r", str(PACKAGE / "backend" / "runtime"), str(folder)], check=True)
         header = folder / Path(mutant.file).name
         text = header.read_text()
         assert mutant.old in text, f"{mutant.old!r} is not in {mutant.file}"
         header.write_text(text.replace(mutant.old, mutant.new))
         line = 'RUNTIME = Path(__file__).resolve().parent.parent / "runtime"'
-        mutant = Mutant("compile/headers.py", line, f"RUNTIME = Path({str(folder)!r})")
+        mutant = Mutant("backend/compile/headers.py", line, f"RUNTIME = Path({str(folder)!r})")
     module = "jax_stitch." + mutant.file.removesuffix(".py").replace("/", ".")
     sys.meta_path.insert(0, _Finder(module, PACKAGE / mutant.file, mutant.old, mutant.new))
 

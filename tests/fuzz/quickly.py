@@ -13,7 +13,7 @@ from unittest import mock
 
 from jax._src import compiler
 
-from jax_stitch.compile import parallel
+from jax_stitch.backend.compile import parallel
 
 LEVEL = ("xla_backend_optimization_level", 0)
 

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from jax_stitch import UnstitchableError, devices, stitch, stitch_jit
-from jax_stitch.options.verification import Verify, WrongKernel
-from jax_stitch.verify.kernels import verified
+from jax_stitch.jit.verify.kernels import verified
+from jax_stitch.util.options.verification import Verify, WrongKernel
 from tests.fusion import forced
 from tests.fuzz import judge, quickly
 from tests.fuzz.program import Program

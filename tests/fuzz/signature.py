@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 import jax_stitch
-from jax_stitch.compile.errors import KernelCompileError
+from jax_stitch.backend.compile.errors import KernelCompileError
 from tests.fuzz import ways
 
 _PACKAGE = Path(jax_stitch.__file__).parent

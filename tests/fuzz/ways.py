@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from jax_stitch import UnstitchableError, devices, pipeline, stitch, stitch_jit
+from jax_stitch.backend.compile import host
 from jax_stitch.checking import check_function
-from jax_stitch.compile import host
 from jax_stitch.devices import Device
 from jax_stitch.emit import KernelRefused
 from jax_stitch.jit import lowering
-from jax_stitch.programs import fallback
-from jax_stitch.rebuilt import find
+from jax_stitch.jit.programs import fallback
+from jax_stitch.jit.rebuilt import find
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, ScheduledKernel, SortPass
 from tests.fusion import forced
 from tests.fuzz import probes

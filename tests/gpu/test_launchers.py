@@ -9,10 +9,11 @@ import pytest
 
 from bench.gpu.compositions import COMPOSITIONS
 from bench.gpu.launchers import answer
-from jax_stitch import attached, devices
-from jax_stitch.launch import direct
-from jax_stitch.options.launchers import Launcher
-from jax_stitch.tune import canary
+from jax_stitch import devices
+from jax_stitch.backend.launch import direct
+from jax_stitch.devices import attached
+from jax_stitch.jit.tune import canary
+from jax_stitch.util.options.launchers import Launcher
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
 

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 import hlo_parser
-from jax_stitch import graph, replay
+from jax_stitch import graph
+from jax_stitch.frontend import replay
 from jax_stitch.graph import Graph, Node
 
 ADD = """

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_parser
 from jax_stitch import graph
-from jax_stitch.replay import unsupported
+from jax_stitch.frontend.replay import unsupported
 
 _GROUPS = "channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true"
 

@@ -13,7 +13,7 @@ from jax import lax
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
 from jax_stitch.graph import Graph
 from jax_stitch.graph.opcodes import DATA_MOVEMENT, ELEMENTWISE
 from tests.graph.helpers import only, ops

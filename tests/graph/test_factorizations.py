@@ -15,10 +15,10 @@ from jax.lax import linalg
 
 import hlo_parser
 from jax_stitch import graph as graphs
-from jax_stitch.graph.factorizations import LARGEST, with_expansions
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.graph.model import Graph
+from jax_stitch.graph.rewrites.factorizations import LARGEST, with_expansions
 from jax_stitch.graph.verifier import verify
-from jax_stitch.replay import StitchedGraph, replay
 from tests.hlo_files.programs import after
 
 

@@ -14,7 +14,7 @@ from hlo_parser import Computation, Instruction, Module
 from hlo_parser.analysis import sources
 from hlo_parser.rewrite import rename
 from jax_stitch import devices, graph
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion import FusionPlan, Pattern, explore
 from tests.graph.helpers import module, ops
 

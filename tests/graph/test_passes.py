@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_stitch import replay
+from jax_stitch.frontend import replay
 from tests.graph.helpers import ADD, assert_equal, both, only, ops, values
 
 # -- data movement

@@ -12,7 +12,7 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, graph, stitch, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 
 RNG = np.random.default_rng(0)
 V = RNG.standard_normal(10).astype(np.float32)

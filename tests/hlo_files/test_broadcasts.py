@@ -13,8 +13,8 @@ from jaxlib import _jax
 from jaxlib.mlir import ir
 
 import hlo_parser
-from jax_stitch.hlo_files.broadcasts import expanding
-from jax_stitch.hlo_files.translate import stablehlo_of
+from jax_stitch.frontend.hlo_files.broadcasts import expanding
+from jax_stitch.frontend.hlo_files.translate import stablehlo_of
 from tests.fusion.forced import hlo_of
 
 X = jnp.ones((3, 4, 5))

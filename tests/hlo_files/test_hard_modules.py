@@ -10,8 +10,8 @@ import pytest
 
 import hlo_parser
 from jax_stitch import HloFileError, plan_hlo
-from jax_stitch.hlo_files import read
-from jax_stitch.hlo_files.translate import TRANSLATOR
+from jax_stitch.frontend.hlo_files import read
+from jax_stitch.frontend.hlo_files.translate import TRANSLATOR
 
 AROUND = "HloModule m{header}\n{called}ENTRY e {{\n  p = f32[128] parameter(0)\n{body}\n}}\n"
 ADD = "add { x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[] add(x, y) }\n"

@@ -12,8 +12,8 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, plan_hlo, stitch_hlo
-from jax_stitch.capture import lower
-from jax_stitch.graph.library_calls import restored
+from jax_stitch.frontend.capture import lower
+from jax_stitch.graph.rewrites.library_calls import restored
 
 RNG = np.random.default_rng(0)
 NUMBERS = ("NHWC", "HWIO", "NHWC")

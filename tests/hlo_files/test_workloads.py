@@ -10,7 +10,7 @@ import pytest
 from bench import hlo, suites
 from bench.workloads import ALL
 from jax_stitch import devices, plan_hlo, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 
 FAST = ("softmax_last", "standardise", "logistic_map")
 MORE = ("layer_norm_gradient", "cumsum", "gelu_mlp")

@@ -10,7 +10,7 @@ import pytest
 import hlo_parser
 from hlo_parser import ELEMENT_TYPES, ArrayShape, Literal
 from hlo_parser.write_literal import write_literal
-from jax_stitch.jax_names import hlo
+from jax_stitch.util.jax_names import hlo
 
 MODULE = "HloModule m\n\nENTRY e {{\n  ROOT c = {} constant({})\n}}\n"
 TYPES = [t.name for t in ELEMENT_TYPES.values() if t.name != "f8e8m0fnu"]  # which has no 0

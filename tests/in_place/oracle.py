@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from jax_stitch.backend.launch.element_types import numpy_dtype
 from jax_stitch.checking import check
 from jax_stitch.emit import KernelSource, Reuse, kernel_of
-from jax_stitch.emit.cpp_kernel import text
+from jax_stitch.emit.cpp.kernel import text
 from jax_stitch.kernel.model import Kernel
-from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.pipeline import StitchedKernel
 from jax_stitch.util.values import replace
 

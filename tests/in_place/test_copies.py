@@ -12,7 +12,7 @@ import pytest
 
 from bench.copies import PROGRAMS, Counted, copies, count, holds, measure, table
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 
 
 @pytest.mark.parametrize("device", ["cpu", "h200"])

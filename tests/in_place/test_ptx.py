@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
+from jax_stitch.backend.compile import NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.emit import emit
 from tests.fusion import forced
 from tests.in_place import oracle

@@ -170,7 +170,7 @@ def test_compilers_are_told_only_of_what_is_written_in_place() -> None:
     """The licence to take a pointer for the only one, and to read an input by the cache of constants, goes for the
     pair alone: others keep it, since their reads would wait for writes.
     """
-    from jax_stitch.emit import cpp_kernel
+    from jax_stitch.emit.cpp import kernel as cpp_kernel
 
     written_text = cpp_kernel.text(written("average"))
     (entry,) = [line for line in written_text.splitlines() if "__global__" in line]

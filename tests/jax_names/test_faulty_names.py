@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch import StitchWarning, UnstitchableError, jax_names
-from jax_stitch.jax_names import EVERYTHING, found
-from jax_stitch.jax_names.table import NAMES
-from jax_stitch.other_jax import canary, choice, later, plain
+from jax_stitch import StitchWarning, UnstitchableError
+from jax_stitch.jit.other_jax import canary, choice, later, plain
+from jax_stitch.util import jax_names
+from jax_stitch.util.jax_names import EVERYTHING, found
+from jax_stitch.util.jax_names.table import NAMES
 from tests.other_jax.faulty_jax import MISSING, OTHER, changed_module
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import jax_names
-from jax_stitch.jax_names.table import NAMES
-from jax_stitch.jax_names.versions import TESTED, Versions, require_supported
+from jax_stitch.util import jax_names
+from jax_stitch.util.jax_names.table import NAMES
+from jax_stitch.util.jax_names.versions import TESTED, Versions, require_supported
 
 PACKAGE = Path(jax_names.__file__).parents[1]
 PRIVATE = ("jax._src", "jax.interpreters", "jax.extend", "jaxlib")
@@ -48,7 +48,7 @@ def test_all_that_is_used_of_a_module_is_in_the_table() -> None:
     """An attribute of ``mlir`` or ``ir`` that the table lacks is looked up nowhere before it is used."""
     known, missing = {entry.name for entry in NAMES}, set()
     for path, tree in trees().items():
-        modules = {name.rpartition(".")[2] for name in imported(tree) if name.startswith("jax_stitch.jax_names.")}
+        modules = {name.rpartition(".")[2] for name in imported(tree) if name.startswith("jax_stitch.util.jax_names.")}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules | {"mlir.ir"}:
                 of, name = ast.unparse(node.value), ast.unparse(node).replace("mlir.ir.", "ir.")

@@ -11,8 +11,8 @@ PRELUDE = """
 import multiprocessing, os, sys, warnings
 import jax, jax.numpy as jnp, numpy as np
 from jax_stitch import stitch_jit
-from jax_stitch.compile import host
-from jax_stitch.programs.fallback import StitchWarning
+from jax_stitch.backend.compile import host
+from jax_stitch.jit.programs.fallback import StitchWarning
 warnings.filterwarnings("ignore", "os.fork")
 host.FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)  # It is quicker.
 def softmax(x):

@@ -163,7 +163,7 @@ def test_wrong_calls_of_the_compiled(args: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("level", ["user", "float", "index"])
-@pytest.mark.filterwarnings("ignore::jax_stitch.programs.fallback.StitchWarning")
+@pytest.mark.filterwarnings("ignore::jax_stitch.jit.programs.fallback.StitchWarning")
 def test_checkify(level: str) -> None:
     """Checks inside a stitched function are found, by the message, and a function that passes passes."""
     checks = {"user": checkify.user_checks, "float": checkify.float_checks, "index": checkify.index_checks}[level]

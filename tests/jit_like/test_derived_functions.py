@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.tiers.stitched_function import ModeName
+from jax_stitch.jit.tiers.stitched_function import ModeName
 
 
 @pytest.mark.parametrize("mode", ["auto", "async", "now", "off"])

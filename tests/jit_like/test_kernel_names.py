@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch import stitch, stitch_jit, store
+from jax_stitch import stitch, stitch_jit
+from jax_stitch.util import store
 
 X = jnp.linspace(-1.0, 2.0, 64 * 96).reshape(64, 96)
 

@@ -18,7 +18,7 @@ faulthandler.dump_traceback_later(200, exit=True)  # Where it waits, if it does 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
 import jax, jax.numpy as jnp, numpy as np
 from jax_stitch import stitch_jit
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 
 host.FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)  # It is quicker.
 warnings.simplefilter("ignore")

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 
 from bench.files import write_json
-from jax_stitch.compile import Kernel
-from jax_stitch.ir.pattern import FusionPlan
+from jax_stitch.analysis.patterns.pattern import FusionPlan
+from jax_stitch.backend.compile import Kernel
+from jax_stitch.frontend.replay import StitchedGraph, replay, unsupported
 from jax_stitch.pipeline import Stitched
-from jax_stitch.replay import StitchedGraph, replay, unsupported
 from tests.drawn import differences
 from tests.kernel.agreement import interpreted
 from tests.kernel.drawn_kernels import Drawn, drawn, kind, traits

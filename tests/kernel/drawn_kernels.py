@@ -9,14 +9,16 @@ from random import Random
 from unittest import mock
 
 from jax_stitch import devices, pipeline
-from jax_stitch.capture import capture
+from jax_stitch.analysis.patterns.pattern import FusionPlan
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.devices import Device
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion import planner
 from jax_stitch.fusion.graph_passes import EXPANDING
-from jax_stitch.ir.pattern import FusionPlan
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops import loop_patterns, team_choice, team_cost
+from jax_stitch.loops import loop_patterns
+from jax_stitch.loops.cost import team_cost
 from jax_stitch.loops.straight import straight_patterns
+from jax_stitch.loops.teams import team_choice
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched
 from jax_stitch.schedule import ScheduledKernel, schedule

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jax_stitch.indices.expr import Expr, Var
+from jax_stitch.ir.indices.expr import Expr, Var
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import model
 from jax_stitch.kernel import statements as st

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_stitch.emit import for_target, kernel_of
-from jax_stitch.indices.variables import ROW
+from jax_stitch.ir.indices.variables import ROW
 from jax_stitch.kernel import choices_outside as module
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.choices_outside import choices_outside

@@ -19,7 +19,7 @@ from jax_stitch.kernel.model import Kernel
 from jax_stitch.kernel.parse import parse
 from jax_stitch.kernel.text import text
 from jax_stitch.kernel.walk import nodes
-from jax_stitch.loops import team_choice
+from jax_stitch.loops.teams import team_choice
 from tests.loops.agreement import assert_equals_xla, loops_of
 
 RUNS, LANES = 7, 12

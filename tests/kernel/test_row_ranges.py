@@ -12,7 +12,7 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.emit import for_target, kernel_of
-from jax_stitch.indices.variables import ROW
+from jax_stitch.ir.indices.variables import ROW
 from jax_stitch.kernel import expressions, row_ranges
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.interpret import interpret

@@ -6,10 +6,10 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from jax_stitch.compile import Kernel, host, toolchain
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.host import HostKernel
-from jax_stitch.compile.load import load
+from jax_stitch.backend.compile import Kernel, host, toolchain
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.backend.compile.host import HostKernel
+from jax_stitch.backend.compile.load import load
 from jax_stitch.pipeline import Stitched
 
 FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)

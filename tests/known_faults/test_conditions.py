@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jax_stitch.known_faults import FAULTS
-from jax_stitch.known_faults.struck import struck_by
+from jax_stitch.jit.known_faults import FAULTS
+from jax_stitch.jit.known_faults.struck import struck_by
 
 SHIFTED = """HloModule m
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.known_faults import FAULTS, Effect, Fault, applying
-from jax_stitch.known_faults.table import version_numbers
+from jax_stitch.jit.known_faults import FAULTS, Effect, Fault, applying
+from jax_stitch.jit.known_faults.table import version_numbers
 from tests.fusion.forced import hlo_of, run, stitched
 from tests.known_faults.programs import PROGRAMS
 

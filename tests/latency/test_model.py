@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.compile import PtxKernel
+from jax_stitch.backend.compile import PtxKernel
 from jax_stitch.devices import Device
 from jax_stitch.latency import constants_of, latency
 from jax_stitch.latency.model import counted, makespan

@@ -1,4 +1,4 @@
-// `launch/driver.h` beside CUDA's own header, for test_gpu_handler.py.
+// `backend/launch/driver.h` beside CUDA's own header, for test_gpu_handler.py.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stddef.h>

@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_stitch.compile import PtxKernel
-from jax_stitch.compile.host import load_library
+from jax_stitch.backend.compile import PtxKernel
+from jax_stitch.backend.compile.host import load_library
+from jax_stitch.backend.launch import call, gpu
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import call, gpu
 
 HERE = Path(__file__).parent
 

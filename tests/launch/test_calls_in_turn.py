@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch.compile import compile_host
+from jax_stitch.backend.compile import compile_host
+from jax_stitch.backend.launch.host_call import Part, attributes, laid_out, lives_of
+from jax_stitch.backend.launch.kernel_call import call_in_turn
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch.host_call import Part, attributes, laid_out, lives_of
-from jax_stitch.launch.kernel_call import call_in_turn
 from jax_stitch.util.values import replace
 from tests.launch.conftest import make
 

@@ -11,14 +11,14 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
-from jax_stitch.compile import toolchain
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.replay import LaunchedGraph, leaves_pooled_work
 from jax_stitch.graph import build
-from jax_stitch.loops import team_choice
-from jax_stitch.replay import LaunchedGraph, leaves_pooled_work
+from jax_stitch.loops.teams import team_choice
 
 HERE = Path(__file__).resolve().parent
-HEADERS = HERE.parents[1] / "jax_stitch" / "launch"
+HEADERS = HERE.parents[1] / "jax_stitch" / "backend" / "launch"
 
 
 @pytest.mark.parametrize("sanitizer", [(), ("-fsanitize=thread",)], ids=["plain", "races"])

@@ -16,7 +16,7 @@ PROGRAM = """
 import resource
 import jax, numpy as np
 from jax_stitch import stitch_jit
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 
 host.FLAGS = tuple("-O0" if flag == "-O3" else flag for flag in host.FLAGS)  # How fast kernels are is not asked.
 

@@ -1,5 +1,6 @@
-"""The second launcher (``launch/gpu_handler.cc``), with XLA's own call frames and a driver that writes down what it is
-asked for: the order of pointers, sizes, attributes, what is loaded when, and what is said where something fails.
+"""The second launcher (``backend/launch/gpu_handler.cc``), with XLA's own call frames and a driver that writes down
+what it is asked for: the order of pointers, sizes, attributes, what is loaded when, and what is said where something
+fails.
 
 A child process has the made-up driver: nothing else in this one may take it for CUDA's.
 """
@@ -17,10 +18,10 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import compile_ptx, toolchain
-from jax_stitch.compile.build_folder import build_folder
-from jax_stitch.launch import call, choice, gpu
-from jax_stitch.options.launchers import LAUNCHER_VARIABLE, Launcher
+from jax_stitch.backend.compile import compile_ptx, toolchain
+from jax_stitch.backend.compile.build_folder import build_folder
+from jax_stitch.backend.launch import call, choice, gpu
+from jax_stitch.util.options.launchers import LAUNCHER_VARIABLE, Launcher
 from jax_stitch.util.suggestion import WrongOption
 from tests.launch.test_ptx import described, two_sums
 

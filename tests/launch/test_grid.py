@@ -7,10 +7,10 @@ from pathlib import Path
 
 import jax.ffi
 
-from jax_stitch.compile import toolchain
+from jax_stitch.backend.compile import toolchain
 
 HERE = Path(__file__).resolve().parent
-HEADERS = HERE.parents[1] / "jax_stitch" / "launch"
+HEADERS = HERE.parents[1] / "jax_stitch" / "backend" / "launch"
 
 
 def test_each_block_runs_once_and_threads_stay_apart(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The heavy sweeps of a CPU's loop divided among threads: see ``runtime/helpers.h``."""
+"""The heavy sweeps of a CPU's loop divided among threads: see ``backend/runtime/helpers.h``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 from bench.small.nets import RECURRENT
 from jax_stitch import devices
-from jax_stitch.capture.function import capture
-from jax_stitch.compile import compile_all, toolchain
-from jax_stitch.compile.headers import RUNTIME
+from jax_stitch.backend.compile import compile_all, toolchain
+from jax_stitch.backend.compile.headers import RUNTIME
 from jax_stitch.emit.source import KernelSource
-from jax_stitch.loops import helped, team_choice
+from jax_stitch.frontend.capture.function import capture
+from jax_stitch.loops.teams import helped, team_choice
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.util.values import replace
 

@@ -15,11 +15,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_stitch.compile import compile_host
-from jax_stitch.compile.toolchain import compiler
+from jax_stitch.backend.compile import compile_host
+from jax_stitch.backend.compile.toolchain import compiler
+from jax_stitch.backend.launch import Layouts, call, host
+from jax_stitch.backend.launch.element_types import numpy_dtype
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import Layouts, call, host
-from jax_stitch.launch.element_types import numpy_dtype
 from jax_stitch.util.values import replace
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="runs on the CPU")
@@ -240,10 +240,10 @@ import sys
 import jax, numpy as np
 sys.path.insert(0, "tests/launch")
 from conftest import make
-from jax_stitch.compile import compile_host
-from jax_stitch.compile.toolchain import compiler
+from jax_stitch.backend.compile import compile_host
+from jax_stitch.backend.compile.toolchain import compiler
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import call
+from jax_stitch.backend.launch import call
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 hits = []

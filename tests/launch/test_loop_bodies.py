@@ -1,8 +1,8 @@
 """Loops whose whole body is one kernel: XLA must not take the kernel for something that each iteration repeats.
 
 XLA's loop passes read the operands of a body's root as the next carry, also where the root is a custom call
-(``launch/kernel_call.py``). Without the result that keeps a kernel from being the root, these loops end at once with
-the values of one iteration, or never.
+(``backend/launch/kernel_call.py``). Without the result that keeps a kernel from being the root, these loops end at once
+with the values of one iteration, or never.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.compile import compile_ptx
+from jax_stitch.backend.compile import compile_ptx
+from jax_stitch.backend.launch import call
+from jax_stitch.backend.launch.element_types import numpy_dtype
+from jax_stitch.backend.launch.ptx import MAX_MEETING
 from jax_stitch.emit.source import KernelSource
+from jax_stitch.frontend.capture import capture
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import call
-from jax_stitch.launch.element_types import numpy_dtype
-from jax_stitch.launch.ptx import MAX_MEETING
 from jax_stitch.pipeline import stitch_capture
 from tests.fusion import forced
 from tests.launch.test_ptx import calls, described

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from jax.experimental import topologies
 
-from jax_stitch.compile import NvrtcMissing, compile_host, compile_ptx, nvrtc
+from jax_stitch.backend.compile import NvrtcMissing, compile_host, compile_ptx, nvrtc
+from jax_stitch.backend.launch import Layouts, call
 from jax_stitch.emit.source import KernelSource
 from jax_stitch.graph.model import TensorType
-from jax_stitch.launch import Layouts, call
 
 H200 = """
 gpu_device_info {

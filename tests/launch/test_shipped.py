@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.compile import toolchain
-from jax_stitch.compile.host import LIBRARY_FLAGS
-from jax_stitch.launch import host, native, shipped
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.backend.compile.host import LIBRARY_FLAGS
+from jax_stitch.backend.launch import host, native, shipped
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import HostKernel, compile_all, parallel
+from jax_stitch.backend.compile import HostKernel, compile_all, parallel
+from jax_stitch.backend.launch import call, host
 from jax_stitch.emit.source import KernelSource
-from jax_stitch.launch import call, host
-from jax_stitch.rebuilt import elsewhere
+from jax_stitch.jit.rebuilt import elsewhere
 from tests.compile.conftest import make
 from tests.faults import maker
 from tests.faults.trial import everything_is_worth_it

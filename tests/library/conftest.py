@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.library import Station, database
+from jax_stitch.jit.library import Station, database
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch import devices, library, store
+from jax_stitch import devices
 from jax_stitch.__main__ import main
-from jax_stitch.library import Measured, Station, database, station
+from jax_stitch.jit import library
+from jax_stitch.jit.library import Measured, Station, database, station
+from jax_stitch.util import store
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = {"xla": Measured(2e-3, 0.0, 9), "first": Measured(1e-3, 1.0, 9), "second": Measured(3e-3, 0.1, 9)}
@@ -60,7 +62,7 @@ def test_another_stations_times_are_not_used(change: str, monkeypatch: pytest.Mo
     elif change == "driver":
         monkeypatch.setattr(station, "_driver", lambda device: "NVRM version: another")
     elif change == "compiler":
-        monkeypatch.setattr("jax_stitch.compile.toolchain.stamp", lambda: "another compiler")
+        monkeypatch.setattr("jax_stitch.backend.compile.toolchain.stamp", lambda: "another compiler")
     else:
         monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     elsewhere = library.station_of(cpu)
@@ -165,7 +167,7 @@ def test_a_folder_that_cannot_be_made_warns_once(
 FORKS = """
 import os, sys, warnings
 from jax_stitch import library
-from jax_stitch.library import Measured, Station
+from jax_stitch.jit.library import Measured, Station
 
 station = Station("k" * 64, "cpu", "driver")
 ready, begin = os.pipe()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_stitch import stitch, stitch_jit
-from jax_stitch.report.plan import Plan
+from jax_stitch.inspect.report.plan import Plan
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 

@@ -12,14 +12,14 @@ import pytest
 from jax import lax
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.capture.module import module_of
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import TeamLoop
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.module import module_of
 from jax_stitch.graph import build
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import TeamLoop
+from jax_stitch.loops.cost.weights import own_weight, plain_weight, total, xla_weight
 from jax_stitch.loops.loop_patterns import prepared, stitched_loops
-from jax_stitch.loops.weights import own_weight, plain_weight, total, xla_weight
 
 CPU = replace(devices.get("cpu"), multiprocessors=2, clock_ghz=3.0, warp_size=8, fp32_lanes=8)
 

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 import hlo_parser
 from bench.workloads import environments, loop_programs
 from jax_stitch import devices, graph, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.analysis.patterns.team import TeamLoop
+from jax_stitch.backend.compile import NvrtcMissing, compile_ptx
 from jax_stitch.checking import check_function
-from jax_stitch.compile import NvrtcMissing, compile_ptx
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion.graph_passes import EXPANDING
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops import loop_patterns, team_choice, team_cost
+from jax_stitch.loops import loop_patterns
+from jax_stitch.loops.cost import team_cost
+from jax_stitch.loops.teams import team_choice
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
 from tests.fusion import forced

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion.graph_passes import EXPANDING
 from jax_stitch.kernel import product_blocks
-from jax_stitch.loops import loop_patterns, team_cost
+from jax_stitch.loops import loop_patterns
+from jax_stitch.loops.cost import team_cost
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
 from tests.fusion import forced

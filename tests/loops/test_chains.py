@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.loops.chains import chain, own_clocks, xla_clocks
-from jax_stitch.loops.xla_cost import in_one_kernel_seconds
+from jax_stitch.loops.cost.chains import chain, own_clocks, xla_clocks
+from jax_stitch.loops.cost.xla_cost import in_one_kernel_seconds
 from tests.fusion import forced
 
 STEPS = 10_000

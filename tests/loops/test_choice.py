@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
 from jax_stitch.demo.cases import cart_pole
+from jax_stitch.frontend.capture import capture
 from jax_stitch.loops import loop_patterns
-from jax_stitch.loops.team import team_loop
-from jax_stitch.loops.team_cost import nest_seconds, team_seconds
+from jax_stitch.loops.cost.team_cost import nest_seconds, team_seconds
+from jax_stitch.loops.teams.team import team_loop
 from jax_stitch.pipeline import stitch_capture
 
 CPU = devices.get("cpu")

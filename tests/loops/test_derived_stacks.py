@@ -11,10 +11,10 @@ import pytest
 
 from jax_stitch import graph, stitch_jit
 from jax_stitch.graph.model import Graph
-from jax_stitch.loops import team_choice
-from jax_stitch.loops.derived_stacks import with_derived_stacks
 from jax_stitch.loops.loop_passes import IMPROVING
-from jax_stitch.loops.sink import with_sunk_producers
+from jax_stitch.loops.rewrites.derived_stacks import with_derived_stacks
+from jax_stitch.loops.rewrites.sink import with_sunk_producers
+from jax_stitch.loops.teams import team_choice
 from tests.fusion import forced
 
 STEPS, ROWS, COLUMNS = 40, 5, 24

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch, stitch_jit
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 from tests.streams.programs import attention, causal, heads
 
 pytestmark = pytest.mark.skipif(not cuda_plugin_installed(), reason="needs JAX's CUDA plugin, for XLA's GPU compiler")

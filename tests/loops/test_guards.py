@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.ir.sweeps import Target, guarded_from
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops import team_choice
+from jax_stitch.analysis.patterns.sweeps import Target, guarded_from
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.loops.loop_passes import NORMALISING, Loop, whiles
-from jax_stitch.loops.sweep_planner import barrier_groups
-from jax_stitch.loops.team import team_loop
+from jax_stitch.loops.teams import team_choice
+from jax_stitch.loops.teams.sweep_planner import barrier_groups
+from jax_stitch.loops.teams.team import team_loop
 from tests.fusion import forced
 
 CPU = devices.get("haswell")  # Of one core: as many rows to a team as are allowed.

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.loops import hoist
-from jax_stitch.loops.hoist import with_simple_products, without_sums
+from jax_stitch.loops.rewrites import hoist
+from jax_stitch.loops.rewrites.hoist import with_simple_products, without_sums
 from tests.fusion import forced
 
 STEPS, BATCH, ROWS, COLUMNS = 7, 5, 9, 12

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
-from jax_stitch.loops import loop_patterns, team_choice
+from jax_stitch.frontend.capture import capture
+from jax_stitch.loops import loop_patterns
 from jax_stitch.loops.loop_passes import UNROLLING
+from jax_stitch.loops.teams import team_choice
 from jax_stitch.loops.thread_loops import ThreadLoops
 from jax_stitch.pipeline import Stitched, stitch_capture
 from tests.fusion import forced

@@ -13,12 +13,12 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices
-from jax_stitch.capture import Capture, capture
+from jax_stitch.frontend.capture import Capture, capture
 from jax_stitch.graph import Graph, build, verify
 from jax_stitch.loops import loop_patterns
-from jax_stitch.loops.alike import LEAST
-from jax_stitch.loops.joined import with_joined_numbers
-from jax_stitch.loops.team import NotForTeams
+from jax_stitch.loops.rewrites.alike import LEAST
+from jax_stitch.loops.rewrites.joined import with_joined_numbers
+from jax_stitch.loops.teams.team import NotForTeams
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.util.values import replace
 from tests.fusion import forced

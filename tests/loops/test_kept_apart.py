@@ -12,10 +12,10 @@ import pytest
 
 import hlo_parser
 from jax_stitch import graph, stitch_jit
+from jax_stitch.frontend.replay import replay
+from jax_stitch.frontend.replay.apart import kept_apart
+from jax_stitch.frontend.replay.stitched import StitchedGraph
 from jax_stitch.graph.model import ROLLED, Graph
-from jax_stitch.replay import replay
-from jax_stitch.replay.apart import kept_apart
-from jax_stitch.replay.stitched import StitchedGraph
 
 
 def checkerboard(key: jax.Array, s: jax.Array) -> jax.Array:

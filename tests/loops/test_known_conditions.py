@@ -12,9 +12,10 @@ import pytest
 from jax import lax
 
 import hlo_parser
-from jax_stitch import graph, replay
+from jax_stitch import graph
+from jax_stitch.frontend import replay
 from jax_stitch.graph.model import Graph
-from jax_stitch.loops.known_conditions import with_known_conditions
+from jax_stitch.loops.rewrites.known_conditions import with_known_conditions
 from tests.fusion import forced
 from tests.loops.agreement import assert_equals_xla
 

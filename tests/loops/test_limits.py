@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from jax_stitch import stitch_jit
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 from tests.loops.agreement import assert_equals_xla, loops_of
 
 T = 23

@@ -11,7 +11,7 @@ import pytest
 
 from jax_stitch import graph
 from jax_stitch.checking import check_function
-from jax_stitch.loops.long_reductions import in_steps
+from jax_stitch.loops.rewrites.long_reductions import in_steps
 from tests.fusion import forced
 from tests.graph.helpers import ADD, assert_equal, both, ops
 

@@ -12,10 +12,10 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.graph import build
 from jax_stitch.graph.model import Graph
-from jax_stitch.loops.parted_products import with_products_of_parts
+from jax_stitch.loops.rewrites.parted_products import with_products_of_parts
 from jax_stitch.util.values import replace
 
 CPU = replace(devices.get("cpu"), multiprocessors=2)

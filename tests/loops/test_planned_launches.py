@@ -14,7 +14,7 @@ import pytest
 from bench.workloads import ALL, environments
 from bench.workloads import loop_programs as programs
 from jax_stitch import stitch_jit
-from jax_stitch.capture import cuda_plugin_installed
+from jax_stitch.frontend.capture import cuda_plugin_installed
 from tests.loops import block_programs as blocks
 from tests.loops.agreement import Case, assert_equals_xla
 

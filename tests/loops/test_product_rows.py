@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.analysis.patterns.pattern import FusionPlan, Pattern
+from jax_stitch.analysis.patterns.team import TeamLoop
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion import planner
-from jax_stitch.ir.pattern import FusionPlan, Pattern
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.sharing import shared_out
+from jax_stitch.loops.teams.sharing import shared_out
 from jax_stitch.pipeline import Stitched, stitch_capture
 from tests.kernel.agreement import assert_close, flat, interpreted
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.loops import team_cost
+from jax_stitch.frontend.capture import capture
+from jax_stitch.loops.cost import team_cost
 from jax_stitch.pipeline import stitch_capture
 from tests.fusion import forced
 

@@ -14,7 +14,7 @@ from jax import lax
 import hlo_parser
 from jax_stitch import graph, stitch_jit
 from jax_stitch.graph.model import Graph
-from jax_stitch.loops.doubled_scans import with_doubled_scans
+from jax_stitch.loops.rewrites.doubled_scans import with_doubled_scans
 from tests.fusion import forced
 from tests.loops.agreement import loops_of
 from tests.loops.test_next_values import made

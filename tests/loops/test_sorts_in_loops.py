@@ -13,7 +13,7 @@ from jax import lax
 
 import hlo_parser
 from jax_stitch import graph, stitch_jit
-from jax_stitch.loops.ranked_sorts import with_ranked_sorts
+from jax_stitch.loops.rewrites.ranked_sorts import with_ranked_sorts
 from tests.fusion import forced
 from tests.loops.test_next_values import made
 

@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp
 
 from jax_stitch import stitch_jit
 from jax_stitch.kernel import outlined
-from jax_stitch.loops.sweep_planner import MOST_WRITES
+from jax_stitch.loops.teams.sweep_planner import MOST_WRITES
 
 Function = Callable[..., Any]
 RNG = np.random.default_rng(7)

@@ -12,12 +12,12 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.graph import build
 from jax_stitch.graph.model import Graph
-from jax_stitch.loops import team_choice
-from jax_stitch.loops.hoist import without_sums
-from jax_stitch.loops.transposed_weights import with_transposed_weights
+from jax_stitch.loops.rewrites.hoist import without_sums
+from jax_stitch.loops.rewrites.transposed_weights import with_transposed_weights
+from jax_stitch.loops.teams import team_choice
 from jax_stitch.pipeline import stitch_capture
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.pipeline import stitch_capture
 from tests.kernel.agreement import assert_close, interpreted
 

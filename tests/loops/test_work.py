@@ -11,8 +11,8 @@ from jax import lax
 
 from jax_stitch import devices
 from jax_stitch.analysis import results, spread
-from jax_stitch.capture import capture
-from jax_stitch.capture.module import module_of
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.module import module_of
 from jax_stitch.graph import build
 from jax_stitch.graph.model import Graph
 from jax_stitch.loops import nest_walk

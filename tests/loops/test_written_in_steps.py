@@ -12,9 +12,10 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices, graph, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.graph.model import ONE_KERNEL
-from jax_stitch.loops import loop_patterns, team_choice
+from jax_stitch.loops import loop_patterns
+from jax_stitch.loops.teams import team_choice
 from jax_stitch.loops.thread_loops import ThreadLoops
 from tests.loops.agreement import assert_equals_xla
 

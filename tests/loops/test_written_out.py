@@ -13,10 +13,10 @@ import pytest
 
 import hlo_parser
 from jax_stitch import devices
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.graph import build, verify
-from jax_stitch.loops import team_choice
-from jax_stitch.loops.written_out import MOST_TRIPS, with_inner_loops_written_out
+from jax_stitch.loops.rewrites.written_out import MOST_TRIPS, with_inner_loops_written_out
+from jax_stitch.loops.teams import team_choice
 from jax_stitch.pipeline import stitch_capture
 from tests.kernel.agreement import assert_close, interpreted
 

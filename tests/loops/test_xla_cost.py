@@ -13,12 +13,12 @@ from jax import lax
 
 import hlo_parser
 from jax_stitch import devices, graph
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
 from jax_stitch.fusion import explore
 from jax_stitch.graph.builder import freeze
 from jax_stitch.graph.model import COPIED, ONE_KERNEL, Node
-from jax_stitch.loops import team_choice
-from jax_stitch.loops.xla_cost import in_one_kernel_seconds, step_seconds, xla_seconds
+from jax_stitch.loops.cost.xla_cost import in_one_kernel_seconds, step_seconds, xla_seconds
+from jax_stitch.loops.teams import team_choice
 from jax_stitch.util.values import replace
 from tests.fusion import forced
 

@@ -15,8 +15,8 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jax_stitch.jit import lowering
 from jax_stitch.jit.primitive import argument_types
-from jax_stitch.programs import record
-from jax_stitch.rebuilt import background
+from jax_stitch.jit.programs import record
+from jax_stitch.jit.rebuilt import background
 
 MARK = 1000.0
 """What a marked program adds to each result."""

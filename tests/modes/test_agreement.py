@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from jax_stitch.programs.verdicts import Verdict
-from jax_stitch.tiers.agreement import Agreement, Step
-from jax_stitch.tiers.trial import Kind
+from jax_stitch.jit.programs.verdicts import Verdict
+from jax_stitch.jit.tiers.agreement import Agreement, Step
+from jax_stitch.jit.tiers.trial import Kind
 
 CALLS = 300
 

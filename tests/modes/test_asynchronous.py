@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import StitchWarning, stitch_jit
-from jax_stitch.compile import CompilerMissing
-from jax_stitch.rebuilt import background
+from jax_stitch.backend.compile import CompilerMissing
+from jax_stitch.jit.rebuilt import background
 from tests.modes.conftest import LONG, Compilations, Planner, is_marked
 from tests.side_by_side import counted, same
 

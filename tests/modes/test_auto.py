@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from jax_stitch import StitchWarning, stitch_jit
-from jax_stitch.options.template_error import TemplateError
-from jax_stitch.programs.verdicts import Verdict
-from jax_stitch.tiers.program import Program, State
+from jax_stitch.jit.programs.verdicts import Verdict
+from jax_stitch.jit.tiers.program import Program, State
+from jax_stitch.util.options.template_error import TemplateError
 from tests.modes.conftest import LONG, Compilations, Planner, is_marked, slowly
 from tests.side_by_side import counted
 

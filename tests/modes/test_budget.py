@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.rebuilt import elsewhere
-from jax_stitch.stitching import budget
-from jax_stitch.stitching.budget import BudgetSpent, within
+from jax_stitch.jit.rebuilt import elsewhere
+from jax_stitch.jit.stitching import budget
+from jax_stitch.jit.stitching.budget import BudgetSpent, within
 from tests.modes.conftest import LONG
 
 X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)

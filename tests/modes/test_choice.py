@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch import stitch, stitch_jit
-from jax_stitch.options.modes import MODE_VARIABLE
+from jax_stitch.util.options.modes import MODE_VARIABLE
 from tests.modes.conftest import LONG, Planner, is_marked
 
 X = jnp.linspace(0.0, 1.0, 12).reshape(3, 4)

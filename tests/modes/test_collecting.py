@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.tiers import programs
+from jax_stitch.jit.tiers import programs
 from jax_stitch.util.collecting import BETWEEN, put_off, seldom
 
 

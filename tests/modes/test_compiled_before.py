@@ -15,14 +15,14 @@ from jax.extend.core import jaxpr_as_fun
 
 import hlo_parser
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
-from jax_stitch.capture.compiled import Compiled, executable_of
-from jax_stitch.compile import effort
+from jax_stitch.backend.compile import effort
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.capture.compiled import Compiled, executable_of
 from jax_stitch.jit.primitive import argument_types, needed_part
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.rebuilt import elsewhere
-from jax_stitch.stitching import make as make_module
+from jax_stitch.jit.rebuilt import elsewhere
+from jax_stitch.jit.stitching import make as make_module
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.modes.conftest import LONG
 
 X = np.linspace(-1.0, 2.0, 16 * 96, dtype=np.float32).reshape(16, 96)

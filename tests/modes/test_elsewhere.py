@@ -21,18 +21,18 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from jax_stitch import StitchWarning, devices, stitch_jit
-from jax_stitch.capture import capture, cuda_plugin_installed
-from jax_stitch.child import ChildDied, ChildFailed
 from jax_stitch.devices import Device
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.programs.program import RebuiltProgram
-from jax_stitch.rebuilt import elsewhere, find
-from jax_stitch.rebuilt.elsewhere import MAKER, make_elsewhere
-from jax_stitch.rebuilt.finish import finish
-from jax_stitch.stitching.conditions import conditions
-from jax_stitch.stitching.make import make
-from jax_stitch.stitching.model import KernelProgram
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
+from jax_stitch.jit.programs.program import RebuiltProgram
+from jax_stitch.jit.rebuilt import elsewhere, find
+from jax_stitch.jit.rebuilt.elsewhere import MAKER, make_elsewhere
+from jax_stitch.jit.rebuilt.finish import finish
+from jax_stitch.jit.stitching.conditions import conditions
+from jax_stitch.jit.stitching.make import make
+from jax_stitch.jit.stitching.model import KernelProgram
+from jax_stitch.util.child import ChildDied, ChildFailed
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.modes.conftest import LONG
 
 X = np.linspace(-1.0, 2.0, 16 * 96, dtype=np.float32).reshape(16, 96)

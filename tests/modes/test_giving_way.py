@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from jax_stitch.launch import native
-from jax_stitch.rebuilt import giving_way
-from jax_stitch.tiers import identity
+from jax_stitch.backend.launch import native
+from jax_stitch.jit.rebuilt import giving_way
+from jax_stitch.jit.tiers import identity
 
 HOOKS = ["compiled", "python"]
 
@@ -83,9 +83,9 @@ def test_only_this_thread_and_no_longer_than_it_lasts(hook: str) -> None:
 
 STOP = """
 import sys
-from jax_stitch.launch import native
-from jax_stitch.rebuilt import giving_way
-from jax_stitch.tiers import identity
+from jax_stitch.backend.launch import native
+from jax_stitch.jit.rebuilt import giving_way
+from jax_stitch.jit.tiers import identity
 if sys.argv[1] == "python":
     native.at_hand = lambda: None
 else:

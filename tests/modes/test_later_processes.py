@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_stitch import StitchWarning, stitch_jit, store
-from jax_stitch.launch import host as launched
-from jax_stitch.rebuilt.elsewhere import MAKER
-from jax_stitch.tiers import trial
+from jax_stitch import StitchWarning, stitch_jit
+from jax_stitch.backend.launch import host as launched
+from jax_stitch.jit.rebuilt.elsewhere import MAKER
+from jax_stitch.jit.tiers import trial
+from jax_stitch.util import store
 from tests.faults.ground import HANDLER, forget
 from tests.modes.conftest import LONG
 from tests.seeded_cache import seeded
@@ -35,8 +36,8 @@ import sys
 import jax, jax.numpy as jnp, numpy as np
 from jax_stitch import stitch_jit
 from jax_stitch.jit import lowering
-from jax_stitch.tiers import trial
-from jax_stitch.rebuilt.elsewhere import MAKER
+from jax_stitch.jit.tiers import trial
+from jax_stitch.jit.rebuilt.elsewhere import MAKER
 
 captured, inner = [], lowering.capture
 lowering.capture = lambda *args, **kwargs: captured.append(args) or inner(*args, **kwargs)

@@ -41,7 +41,7 @@ def stack():
 CALL = "assert np.allclose(softmax(x), expected)"
 
 HOLD = """
-from jax_stitch.rebuilt import background
+from jax_stitch.jit.rebuilt import background
 
 class Holder:
     "Keeps the background thread busy."

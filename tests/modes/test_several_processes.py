@@ -34,10 +34,10 @@ jax.distributed.initialize(f"localhost:{port}", 2, number, initialization_timeou
 import jax.numpy as jnp, numpy as np, warnings
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax_stitch import stitch_jit
-from jax_stitch.compile import host
-from jax_stitch.programs import verdicts
-from jax_stitch.tiers import trial
-from jax_stitch.tune import worth
+from jax_stitch.backend.compile import host
+from jax_stitch.jit.programs import verdicts
+from jax_stitch.jit.tiers import trial
+from jax_stitch.jit.tune import worth
 
 # What is as fast stays, and nothing is too small: so that there is something to agree on.
 trial._MOST = 12

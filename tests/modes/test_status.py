@@ -67,7 +67,7 @@ def test_a_call_of_its_own(mode: str) -> None:
 )
 def test_inside_other_programs(around: Any, place: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches: "not called yet", and no programs, though the function runs stitched."""
-    from jax_stitch.tune import worth
+    from jax_stitch.jit.tune import worth
 
     monkeypatch.setattr(worth, "check_worth", lambda *_: None)
     function = stitch_jit(make(2.5), mode=mode)
@@ -124,7 +124,7 @@ def test_several_shapes(mode: str, planner: Planner, caplog: pytest.LogCaptureFi
         assert function.wait(LONG)
     types = [f"f32[{rows},96]" for rows in range(2, 8)]
     assert sorted(p.types for p in programs(function)) == types
-    ends = [r.getMessage() for r in caplog.records if r.name == "jax_stitch.tiers.making"]
+    ends = [r.getMessage() for r in caplog.records if r.name == "jax_stitch.jit.tiers.making"]
     if mode != "now":
         assert [end.partition(": ")[0] for end in ends] == [f"softmax({t})" for t in types]
         assert all(" s; the next calls" in end or " s in the background" in end for end in ends)

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from jax_stitch.tiers import trial as module
-from jax_stitch.tiers.trial import CLEARLY, Kind, Times, Trial, decided
+from jax_stitch.jit.tiers import trial as module
+from jax_stitch.jit.tiers.trial import CLEARLY, Kind, Times, Trial, decided
 
 
 @pytest.fixture(autouse=True)

@@ -12,16 +12,17 @@ import jax.numpy as jnp
 import msgspec
 import pytest
 
-from jax_stitch import StitchWarning, stitch_jit, store
-from jax_stitch.capture.errors import CaptureError
-from jax_stitch.child import ChildDied
-from jax_stitch.compile import CompilerTimeout, CompilerTrouble
-from jax_stitch.compile.errors import NoRoom
-from jax_stitch.programs import verdicts
-from jax_stitch.programs.record import GivenUp
-from jax_stitch.programs.verdicts import BAR, Measurement, Verdict, measured
-from jax_stitch.rebuilt import elsewhere, find
-from jax_stitch.tiers import trial
+from jax_stitch import StitchWarning, stitch_jit
+from jax_stitch.backend.compile import CompilerTimeout, CompilerTrouble
+from jax_stitch.backend.compile.errors import NoRoom
+from jax_stitch.frontend.capture.errors import CaptureError
+from jax_stitch.jit.programs import verdicts
+from jax_stitch.jit.programs.record import GivenUp
+from jax_stitch.jit.programs.verdicts import BAR, Measurement, Verdict, measured
+from jax_stitch.jit.rebuilt import elsewhere, find
+from jax_stitch.jit.tiers import trial
+from jax_stitch.util import store
+from jax_stitch.util.child import ChildDied
 from tests.modes.conftest import LONG, Planner, is_marked
 
 X = jnp.linspace(0.0, 1.0, 12).reshape(3, 4)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
+from jax_stitch.jit.programs.record import NotWorthStitching
+from jax_stitch.jit.rebuilt import find
+from jax_stitch.jit.tune import worth
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.programs.record import NotWorthStitching
-from jax_stitch.rebuilt import find
-from jax_stitch.tune import worth
 from tests.modes.conftest import LONG
 
 SMALL, LARGE, SQUARE = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((8, 16), (4096, 1024), (1024, 1024)))

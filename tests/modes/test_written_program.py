@@ -14,8 +14,8 @@ from jax import lax
 from jax.extend.core import Primitive
 
 from bench.workloads import ALL
-from jax_stitch.tiers import written_program
-from jax_stitch.tiers.written_program import written
+from jax_stitch.jit.tiers import written_program
+from jax_stitch.jit.tiers.written_program import written
 from tests.drawn import program
 
 X = jnp.arange(12.0).reshape(3, 4)

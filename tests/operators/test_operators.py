@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 from tests.fusion.forced import LIGHT_FLAGS, everything_pays
 from tests.operators.table import COLUMNS, DTYPES, OPERATORS, ROWS, Operator
 from tests.side_by_side import same

@@ -14,10 +14,10 @@ from jax import lax
 import hlo_parser
 from jax_stitch import graph as graphs
 from jax_stitch import stitch, stitch_jit
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.fusion.graph_passes import splitting
-from jax_stitch.graph.complex_parts import has_complex, with_parts
+from jax_stitch.graph.rewrites.complex_parts import has_complex, with_parts
 from jax_stitch.graph.verifier import verify
-from jax_stitch.replay import StitchedGraph, replay
 from tests.fusion import forced
 from tests.hlo_files.programs import after
 

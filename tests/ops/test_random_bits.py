@@ -13,8 +13,8 @@ import pytest
 from jax import lax
 
 from jax_stitch import devices, stitch, stitch_jit
-from jax_stitch.capture import capture, cuda_plugin_installed
 from jax_stitch.checking import check_function
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
 from jax_stitch.graph import TensorType
 from tests.fusion import forced
 

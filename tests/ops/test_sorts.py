@@ -15,9 +15,9 @@ from jax import lax
 
 from jax_stitch import stitch_jit
 from jax_stitch.analysis import sorts
-from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.backend.compile import NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.checking import check_function
-from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
 from jax_stitch.pipeline import Stitched, stitch_capture
 from tests.fusion import forced
 from tests.some import some

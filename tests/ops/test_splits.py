@@ -19,7 +19,7 @@ import pytest
 from jax import lax
 
 from jax_stitch import stitch, stitch_jit
-from jax_stitch.compile import host
+from jax_stitch.backend.compile import host
 from tests.fusion import forced
 
 WAYS = ("cpu", "h200", pytest.param("all in kernels", marks=pytest.mark.slow))

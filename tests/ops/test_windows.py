@@ -18,7 +18,7 @@ from jax_stitch import stitch, stitch_jit
 from jax_stitch.checking import check_function
 from jax_stitch.fusion.rewrites.chosen import MOST_NODES, expandable, expanded
 from jax_stitch.graph import Graph
-from jax_stitch.report.accuracy import agreement, reference
+from jax_stitch.inspect.report.accuracy import agreement, reference
 from tests.fusion import forced
 from tests.some import some
 

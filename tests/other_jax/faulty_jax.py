@@ -24,14 +24,14 @@ MISSING, OTHER, ONE_MORE = "missing", "other", "one more"
 
 def plant(name: str, fault: str) -> None:
     """Have the package find this name of its table missing or changed, wherever it looks."""
-    from jax_stitch.jax_names import found
+    from jax_stitch.util.jax_names import found
 
     found.module = changed_module(name, fault, found.module)
 
 
 def changed_module(name: str, fault: str, real: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return ``real``, which looks up JAX's modules, but for a name that is missing or changed."""
-    from jax_stitch.jax_names.table import NAMES
+    from jax_stitch.util.jax_names.table import NAMES
 
     (entry,) = (one for one in NAMES if one.name == name)
 
@@ -97,12 +97,12 @@ def run(case: Mapping[str, Any], expected: list[Any]) -> dict[str, Any]:
 
 def count_tries(tries: list[None], only: Sequence[str] | None) -> None:
     """Have each run of the canary noted; with ``only``, have it try these ways alone."""
-    from jax_stitch.other_jax import canary
+    from jax_stitch.jit.other_jax import canary
 
     real = canary._in_all_ways
 
     def counted() -> canary.Verdict:
-        from jax_stitch.other_jax import ways
+        from jax_stitch.jit.other_jax import ways
 
         tries.append(None)
         ways.WAYS = tuple(way for way in ways.WAYS if only is None or way[0] in only)

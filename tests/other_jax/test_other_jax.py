@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.jax_names.forms import Registry
-from jax_stitch.jax_names.name import EVERYTHING
-from jax_stitch.jax_names.table import NAMES, Name
+from jax_stitch.util.jax_names.forms import Registry
+from jax_stitch.util.jax_names.name import EVERYTHING
+from jax_stitch.util.jax_names.table import NAMES, Name
 from tests.other_jax.conftest import ROOT, Run
 from tests.other_jax.faulty_jax import MISSING, ONE_MORE, OTHER
 

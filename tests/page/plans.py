@@ -14,8 +14,8 @@ import optax
 
 from bench.workloads.base import Workload
 from jax_stitch import devices, stitch_jit
-from jax_stitch.capture.traffic import KernelTraffic, Traffic, traffic
-from jax_stitch.report.plan import Boundary, KernelPlan, Launch, Plan
+from jax_stitch.frontend.capture.traffic import KernelTraffic, Traffic, traffic
+from jax_stitch.inspect.report.plan import Boundary, KernelPlan, Launch, Plan
 
 ROWS, COLUMNS = 64, 256
 OPS = ("exponential", "negate", "tanh", "sqrt", "logistic", "cosine", "abs", "floor", "sine", "log")

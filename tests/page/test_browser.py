@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bench.workloads import bert, environments
-from jax_stitch.page.html import page
-from jax_stitch.report.plan import Plan
+from jax_stitch.inspect.page.html import page
+from jax_stitch.inspect.report.plan import Plan
 from tests.page.browser import Browser
 from tests.page.plans import flax_step, layered, normalisation, of_workload
 from tests.page.test_html import EVIL

@@ -6,9 +6,9 @@ import itertools
 import random
 import time
 
-from jax_stitch.page.fold import folded
-from jax_stitch.page.layout import HEIGHT, WIDTH, layered
-from jax_stitch.planned import NOWHERE, Operation
+from jax_stitch.inspect.page.fold import folded
+from jax_stitch.inspect.page.layout import HEIGHT, WIDTH, layered
+from jax_stitch.inspect.planned import NOWHERE, Operation
 
 
 def operation(name: str, op: str, scope: str, operands: tuple[int, ...] = (), source: str = "m.py:1") -> Operation:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.page.html import page, unpacked
-from jax_stitch.report.plan import Plan
+from jax_stitch.inspect.page.html import page, unpacked
+from jax_stitch.inspect.report.plan import Plan
 from tests.page.plans import layered, normalisation
 
 EVIL = "</script><img src=x onerror=alert(1)><script>alert(2)</script>-->"

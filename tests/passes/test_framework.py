@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jax_stitch.passes import Pass, PassError, Pipeline, recording
-from jax_stitch.passes.framework import VERIFY_VARIABLE
+from jax_stitch.ir.passes import Pass, PassError, Pipeline, recording
+from jax_stitch.ir.passes.framework import VERIFY_VARIABLE
 
 
 def _positive(value: int) -> None:

@@ -17,8 +17,8 @@ from jax_stitch.fusion.rewrites.chosen import expandable
 from jax_stitch.graph.building import BUILDING
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.text import graph_lines
+from jax_stitch.ir.passes import Pipeline, recording
 from jax_stitch.loops.loop_passes import ALL_LOOPS, IMPROVING, NORMALISING, SPLITTING, UNROLLING, Loop
-from jax_stitch.passes import Pipeline, recording
 
 FOLDER = Path(__file__).parent / "texts"
 BEFORE, AFTER = "==== before\n", "==== after\n"

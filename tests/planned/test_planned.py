@@ -11,12 +11,12 @@ import pytest
 
 from bench.workloads import environments
 from jax_stitch import stitch_jit
-from jax_stitch.planned import NOWHERE, Operation
-from jax_stitch.planned.final import stem
-from jax_stitch.planned.names import inner_function, is_backward, place_of, scopes_of, title
-from jax_stitch.planned.network import ARGUMENTS
-from jax_stitch.planned.stops import kernel_stops
-from jax_stitch.report.plan import Plan
+from jax_stitch.inspect.planned import NOWHERE, Operation
+from jax_stitch.inspect.planned.final import stem
+from jax_stitch.inspect.planned.names import inner_function, is_backward, place_of, scopes_of, title
+from jax_stitch.inspect.planned.network import ARGUMENTS
+from jax_stitch.inspect.planned.stops import kernel_stops
+from jax_stitch.inspect.report.plan import Plan
 from tests.page.plans import flax_step, layered, normalisation, normalisation_forward, of_workload
 
 

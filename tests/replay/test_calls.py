@@ -11,10 +11,10 @@ import pytest
 
 import hlo_parser
 from jax_stitch import graph
+from jax_stitch.frontend.replay import replay
+from jax_stitch.frontend.replay.calls import Call, Joining, calls_of, in_calls
+from jax_stitch.frontend.replay.launched import Launch, LaunchedGraph
 from jax_stitch.graph import Graph
-from jax_stitch.replay import replay
-from jax_stitch.replay.calls import Call, Joining, calls_of, in_calls
-from jax_stitch.replay.launched import Launch, LaunchedGraph
 
 HLO = """HloModule chain
 ENTRY %main {

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import hlo_parser
-from jax_stitch import devices, graph, replay
-from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch import devices, graph
+from jax_stitch.frontend import replay
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
 from tests.replay.programs import PROGRAMS, Program
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jax_stitch.replay import StitchedGraph, replay
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from tests.fusion import forced
 
 X = np.arange(300, dtype=np.float32)

@@ -10,7 +10,8 @@ import pytest
 
 import hlo_parser
 from hlo_parser import ELEMENT_TYPES
-from jax_stitch import graph, replay
+from jax_stitch import graph
+from jax_stitch.frontend import replay
 from tests.replay import xla
 
 _SCALARS = """

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from jax_stitch.frontend.replay import Segment, StitchedGraph, spent
 from jax_stitch.graph import Graph
-from jax_stitch.graph.donated import settled
-from jax_stitch.replay import Segment, StitchedGraph, spent
+from jax_stitch.graph.rewrites.donated import settled
 from tests.fusion import forced
 
 TWO = "%x = f32[8]{0} parameter(0)\n%y = f32[8]{0} parameter(1)\n"

@@ -12,9 +12,10 @@ import pytest
 from jax import lax
 
 import hlo_parser
-from jax_stitch import graph, replay
+from jax_stitch import graph
+from jax_stitch.frontend import replay
+from jax_stitch.frontend.replay import ReplayError, Segment, StitchedGraph
 from jax_stitch.graph import Graph
-from jax_stitch.replay import ReplayError, Segment, StitchedGraph
 
 _DIAMOND = """HloModule diamond
 ENTRY %main {

@@ -7,8 +7,9 @@ import re
 import pytest
 
 import hlo_parser
-from jax_stitch import graph, replay
-from jax_stitch.replay import ReplayError
+from jax_stitch import graph
+from jax_stitch.frontend import replay
+from jax_stitch.frontend.replay import ReplayError
 
 _CALL = '%r = f32[4]{0} custom-call(%x), custom_call_target="mine"'
 

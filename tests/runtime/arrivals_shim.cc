@@ -1,4 +1,4 @@
-// `runtime/arrivals.h` with a thread of the host for each block, for test_arrivals.py.
+// `backend/runtime/arrivals.h` with a thread of the host for each block, for test_arrivals.py.
 #include <sched.h>
 
 #include <atomic>

@@ -10,9 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_stitch.compile import toolchain
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.host import FLAGS
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.backend.compile.host import FLAGS
 
 Function = Callable[..., np.ndarray]
 Expression = tuple[str, Sequence[str], str]

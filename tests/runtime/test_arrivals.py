@@ -1,4 +1,4 @@
-"""Where the blocks of a launch meet (``runtime/arrivals.h``), with a thread of this machine for each block.
+"""Where the blocks of a launch meet (``backend/runtime/arrivals.h``), with a thread of this machine for each block.
 
 The word that they are counted in may hold anything at first. A counter that has to be cleared, that another launch
 shares, or that overflows, hangs here or lets a block go on before the others have come.
@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_stitch.compile import toolchain
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.load import load
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.backend.compile.load import load
 
 MARK, MARK_BITS = 0x53747FA1C3E5, 47
 """As in the header."""

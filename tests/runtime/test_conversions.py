@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_stitch.compile import toolchain
+from jax_stitch.backend.compile import toolchain
 from tests.runtime.conftest import load
 
 TYPES = {

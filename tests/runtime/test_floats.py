@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jax_stitch.compile import toolchain
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.host import FLAGS, flags_of
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.backend.compile.host import FLAGS, flags_of
 from jax_stitch.emit.source import KernelSource
 from tests.runtime.conftest import load, text_of
 

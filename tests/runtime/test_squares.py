@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_stitch.compile import toolchain
-from jax_stitch.compile.headers import RUNTIME
-from jax_stitch.compile.host import FLAGS
+from jax_stitch.backend.compile import toolchain
+from jax_stitch.backend.compile.headers import RUNTIME
+from jax_stitch.backend.compile.host import FLAGS
 
 TYPES = {"float": np.float32, "double": np.float64, "int32_t": np.int32, "uint64_t": np.uint64}
 ARCHITECTURES = ("native", "x86-64", "haswell")

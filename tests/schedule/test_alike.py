@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.capture import capture
 from jax_stitch.emit import emit, structure
+from jax_stitch.frontend.capture import capture
 from jax_stitch.latency.clusters import in_clusters
 from jax_stitch.pipeline import Stitched, stitch_capture
 from jax_stitch.schedule import Part, ScheduledKernel, schedule

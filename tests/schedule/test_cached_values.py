@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 from jax_stitch.analysis.locality import Inside, NotLocal, elements, walk_row
-from jax_stitch.indices import const
-from jax_stitch.indices.variables import row_index
+from jax_stitch.ir.indices import const
+from jax_stitch.ir.indices.variables import row_index
 from tests.fusion import forced
 
 RNG = np.random.default_rng(0)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
+from jax_stitch.backend.compile import compile_ptx
 from jax_stitch.checking import check_function
-from jax_stitch.compile import compile_ptx
 from jax_stitch.latency import latency
 from jax_stitch.schedule.model import InnerReducePass, Order
 from jax_stitch.schedule.runs import SECTOR

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from jax_stitch import stitch_jit
 from jax_stitch.analysis.maps import Guard, Read
-from jax_stitch.capture import capture
-from jax_stitch.indices import const, var
-from jax_stitch.indices.variables import PLACE
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.frontend.capture import capture
+from jax_stitch.ir.indices import const, var
+from jax_stitch.ir.indices.variables import PLACE
 from jax_stitch.pipeline import stitch_capture
 from jax_stitch.schedule.runs import breaks_of, decided, stretches
+from jax_stitch.util.options.planner_names import PlannerName
 from tests.fusion import forced
 
 

@@ -106,7 +106,7 @@ def _reduces(row_pass: RowPass) -> tuple[int, ...]:
 
 
 def _row_and_periods(part: Part):
-    from jax_stitch.indices.variables import row_index
+    from jax_stitch.ir.indices.variables import row_index
 
     return row_index(part.split.rows, part.split.period), part.periods
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
+from jax_stitch.backend.compile import compile_ptx
 from jax_stitch.checking import check_function
-from jax_stitch.compile import compile_ptx
 from jax_stitch.schedule.model import InnerReducePass
 from tests.fusion import forced
 from tests.schedule.test_row_vectors import widths_in

@@ -13,7 +13,6 @@ from jax_stitch import stitch_jit
 from jax_stitch.api import stitch
 from jax_stitch.checking import Kind, check
 from jax_stitch.emit import emit
-from jax_stitch.options.template_error import TemplateError
 from jax_stitch.schedule import schedule
 from jax_stitch.schedule.model import Order, Split
 from jax_stitch.schedule.template import (
@@ -26,6 +25,7 @@ from jax_stitch.schedule.template import (
     templates_of,
     wanted,
 )
+from jax_stitch.util.options.template_error import TemplateError
 from tests.fusion import forced
 from tests.some import some
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import jax_stitch.launch
-from jax_stitch.ir.traffic import BYTES_PER_THREAD
+import jax_stitch.backend.launch
+from jax_stitch.analysis.patterns.traffic import BYTES_PER_THREAD
 from jax_stitch.latency import latency
 from jax_stitch.schedule import ScheduledKernel
 from jax_stitch.schedule.work import work_of
@@ -27,7 +27,7 @@ def kernel(rows: int, places: int) -> ScheduledKernel:
 
 
 def test_the_launcher_has_the_same_number() -> None:
-    text = (Path(jax_stitch.launch.__path__[0]) / "handler.cc").read_text()
+    text = (Path(jax_stitch.backend.launch.__path__[0]) / "handler.cc").read_text()
     (found,) = re.findall(r"kBytesPerThread = (\d+) << 10;", text)
     assert int(found) << 10 == BYTES_PER_THREAD
 

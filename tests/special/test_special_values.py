@@ -17,8 +17,8 @@ from jax import lax
 
 from hlo_parser import ELEMENTWISE_BINARY, ELEMENTWISE_UNARY
 from jax_stitch import devices
-from jax_stitch.emit import scalar
-from jax_stitch.operations import TABLE
+from jax_stitch.emit.cpp import scalar
+from jax_stitch.ir.operations import TABLE
 from tests.fusion import forced
 from tests.replay import xla
 from tests.special import judge

@@ -16,10 +16,10 @@ import pytest
 import hlo_parser
 from jax_stitch import plan_hlo, stitch_jit
 from jax_stitch.__main__ import main
+from jax_stitch.jit.stages import STAGES, stages_named
+from jax_stitch.jit.stages.dump import folder_name
 from jax_stitch.kernel.parse import parse_all
 from jax_stitch.kernel.text import text as kernel_text
-from jax_stitch.stages import STAGES, stages_named
-from jax_stitch.stages.dump import folder_name
 from tests.hlo_files.programs import ROWS
 from tests.light import light
 

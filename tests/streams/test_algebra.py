@@ -12,8 +12,9 @@ import pytest
 
 from jax_stitch import devices
 from jax_stitch import graph as graphs
-from jax_stitch.capture.function import capture
-from jax_stitch.capture.module import module_of
+from jax_stitch.frontend.capture.function import capture
+from jax_stitch.frontend.capture.module import module_of
+from jax_stitch.frontend.replay import StitchedGraph, replay
 from jax_stitch.fusion.streams.choice import is_streamable
 from jax_stitch.fusion.streams.exchanged import exchanged
 from jax_stitch.fusion.streams.rewrite import streamed
@@ -21,7 +22,6 @@ from jax_stitch.fusion.streams.separation import first_sweep
 from jax_stitch.fusion.streams.stream import streams
 from jax_stitch.fusion.streams.tiling import tiling
 from jax_stitch.graph.model import Graph
-from jax_stitch.replay import StitchedGraph, replay
 from tests.fusion import forced
 from tests.streams.programs import PROGRAMS, Program, attention, causal, heads, nowhere, window
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices, stitch, stitch_jit
-from jax_stitch.capture import capture, cuda_plugin_installed
+from jax_stitch.backend.compile.ptx import compile_ptx
 from jax_stitch.checking import check_function
-from jax_stitch.compile.ptx import compile_ptx
+from jax_stitch.frontend.capture import capture, cuda_plugin_installed
 from jax_stitch.fusion.streams import choice
 from jax_stitch.pipeline import stitch_capture
 from tests.streams.programs import PROGRAMS, attention, causal, heads

@@ -15,7 +15,7 @@ from jax_stitch import stitch, stitch_jit
 from jax_stitch.fusion import planner
 from jax_stitch.fusion.streams import choice
 from jax_stitch.graph.model import STREAMED
-from jax_stitch.loops import team_choice
+from jax_stitch.loops.teams import team_choice
 from tests.streams.programs import PROGRAMS, attention, causal, heads, normal
 
 SOME = (

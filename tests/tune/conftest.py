@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jax_stitch.compile import host
-from jax_stitch.library import Measured, database
-from jax_stitch.tune import race
-from jax_stitch.tune.race import Race
+from jax_stitch.backend.compile import host
+from jax_stitch.jit.library import Measured, database
+from jax_stitch.jit.tune import race
+from jax_stitch.jit.tune.race import Race
 from tests.fusion.forced import LIGHT_FLAGS
 
 Ratios = Callable[[Race], list[float]]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_stitch import stitch_jit
-from jax_stitch.tune import race
+from jax_stitch.jit.tune import race
 
 measured: list[str] = []
 measure = race.measure

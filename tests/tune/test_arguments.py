@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_stitch import devices
-from jax_stitch.tune.arguments import MOST_SETS, TooLarge, argument_sets
+from jax_stitch.jit.tune.arguments import MOST_SETS, TooLarge, argument_sets
 from jax_stitch.util import timing
 from jax_stitch.util.timing import repeated, time_programs
 

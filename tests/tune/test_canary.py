@@ -10,13 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-from jax_stitch import devices, library, stitch_jit
+from jax_stitch import devices, stitch_jit
+from jax_stitch.backend.compile import compile_ptx
+from jax_stitch.backend.launch import call, choice
 from jax_stitch.checking import check
-from jax_stitch.compile import compile_ptx
-from jax_stitch.launch import call, choice
-from jax_stitch.options.launchers import LAUNCHER_VARIABLE, Launcher
-from jax_stitch.rebuilt import find
-from jax_stitch.tune import canary
+from jax_stitch.jit import library
+from jax_stitch.jit.rebuilt import find
+from jax_stitch.jit.tune import canary
+from jax_stitch.util.options.launchers import LAUNCHER_VARIABLE, Launcher
 from jax_stitch.util.suggestion import WrongOption
 from tests.launch.test_ptx import described
 

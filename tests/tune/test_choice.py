@@ -10,7 +10,7 @@ import pytest
 
 from jax_stitch import UnknownAutotuneError, compare, stitch, stitch_jit
 from jax_stitch.__main__ import WRONG_USE, main
-from jax_stitch.options.autotune import Autotune, autotune_for
+from jax_stitch.util.options.autotune import Autotune, autotune_for
 from tests.tune.conftest import Clock
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((256, 512)), jnp.float32)

@@ -15,11 +15,11 @@ from jax_stitch import pipeline, stitch, stitch_jit
 from jax_stitch.devices.cpu import CPU_VARIABLE
 from jax_stitch.emit import KernelSource
 from jax_stitch.fusion import planner
-from jax_stitch.library import Measured
-from jax_stitch.passes import Pipeline
+from jax_stitch.ir.passes import Pipeline
+from jax_stitch.jit.library import Measured
+from jax_stitch.jit.tune import candidates, race
+from jax_stitch.jit.tune.race import beats_first, measured
 from jax_stitch.schedule import ScheduledKernel
-from jax_stitch.tune import candidates, race
-from jax_stitch.tune.race import beats_first, measured
 from jax_stitch.util.timing import Timing
 from jax_stitch.util.values import replace
 from tests.side_by_side import kernels as kernels_of

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jax_stitch import stitch_jit
-from jax_stitch.compile import CompilerTimeout, parallel
-from jax_stitch.tune import in_time
+from jax_stitch.backend.compile import CompilerTimeout, parallel
+from jax_stitch.jit.tune import in_time
 
 X = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
 W = np.full((512, 512), 0.5, np.float32)

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_stitch.compile import PtxKernel, occupancy, resident_blocks
-from jax_stitch.tune.in_time import compiled_in_time
-from jax_stitch.tune.resident import all_resident
+from jax_stitch.backend.compile import PtxKernel, occupancy, resident_blocks
+from jax_stitch.jit.tune.in_time import compiled_in_time
+from jax_stitch.jit.tune.resident import all_resident
 from tests.fusion import forced
 
 X = jax.ShapeDtypeStruct((4000, 700), jnp.float32)

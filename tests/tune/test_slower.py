@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from jax_stitch import devices, stitch_jit
 from jax_stitch.analysis.accesses import PARTIAL
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
+from jax_stitch.jit.tune.slower import without_slower
 from jax_stitch.latency import latency
 from jax_stitch.pipeline import stitch_capture
-from jax_stitch.tune.slower import without_slower
 
 
 def sampled(logits: Any, key: Any) -> Any:

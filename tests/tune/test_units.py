@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from jax_stitch import devices
 from jax_stitch.analysis.accesses import PARTIAL
-from jax_stitch.capture import capture
+from jax_stitch.frontend.capture import capture
+from jax_stitch.frontend.replay import StitchedGraph, replay, unsupported
+from jax_stitch.frontend.replay.order import order
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.withdraw import withdrawn
-from jax_stitch.options.autotune import Autotune
+from jax_stitch.jit.tune.candidates import candidates
+from jax_stitch.jit.tune.programs import unit_race
+from jax_stitch.jit.tune.units import Unit, units_of
 from jax_stitch.pipeline import Stitched, segment, stitch_capture
-from jax_stitch.replay import StitchedGraph, replay, unsupported
-from jax_stitch.replay.order import order
-from jax_stitch.tune.candidates import candidates
-from jax_stitch.tune.programs import unit_race
-from jax_stitch.tune.units import Unit, units_of
+from jax_stitch.util.options.autotune import Autotune
 from tests.drawn import differences, program
 from tests.fusion import forced
 from tests.some import some
@@ -124,8 +124,8 @@ def test_all_that_race_compute_the_same(dtype: str) -> None:
 
 
 def test_a_unit_that_does_not_compile_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jax_stitch.compile import KernelCompileError
-    from jax_stitch.tune import programs
+    from jax_stitch.backend.compile import KernelCompileError
+    from jax_stitch.jit.tune import programs
 
     args = (jnp.ones((64, 48)), jnp.ones(48))
     made = stitched(args)

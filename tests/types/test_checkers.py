@@ -15,11 +15,11 @@ import pytest
 
 import jax_stitch
 from jax_stitch import compare, stitch, stitch_jit
-from jax_stitch.options.autotune import Autotune
-from jax_stitch.options.jit_arguments import _options_of_jit
-from jax_stitch.options.modes import Mode
-from jax_stitch.options.planner_names import PlannerName
-from jax_stitch.tiers.stitched_function import AutotuneChoice, JitOptions, ModeName, PlannerChoice, StitchedFunction
+from jax_stitch.jit.tiers.stitched_function import AutotuneChoice, JitOptions, ModeName, PlannerChoice, StitchedFunction
+from jax_stitch.util.options.autotune import Autotune
+from jax_stitch.util.options.jit_arguments import _options_of_jit
+from jax_stitch.util.options.modes import Mode
+from jax_stitch.util.options.planner_names import PlannerName
 
 ROOT = Path(__file__).resolve().parents[2]
 USER = Path(__file__).with_name("user.py")

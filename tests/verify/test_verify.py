@@ -14,13 +14,13 @@ import pytest
 
 from jax_stitch import StitchWarning, WrongKernel, stitch, stitch_jit
 from jax_stitch.analysis import spread
-from jax_stitch.emit import scalar
-from jax_stitch.options.verification import Verify, verify_for
-from jax_stitch.replay import StitchedGraph, replay, rounded_otherwise
-from jax_stitch.verify import kernels as judging
-from jax_stitch.verify.arguments import Kind, arguments, moved
-from jax_stitch.verify.exact import widened
-from jax_stitch.verify.judge import disagreement, overflows, wanders
+from jax_stitch.emit.cpp import scalar
+from jax_stitch.frontend.replay import StitchedGraph, replay, rounded_otherwise
+from jax_stitch.jit.verify import kernels as judging
+from jax_stitch.jit.verify.arguments import Kind, arguments, moved
+from jax_stitch.jit.verify.exact import widened
+from jax_stitch.jit.verify.judge import disagreement, overflows, wanders
+from jax_stitch.util.options.verification import Verify, verify_for
 from tests.fusion import forced
 from tests.fuzz import quickly
 

@@ -12,9 +12,9 @@ import pytest
 from bench.workloads import WORKLOADS
 from hlo_parser.dtypes import ELEMENT_TYPES
 from jax_stitch import devices
-from jax_stitch.capture import capture
-from jax_stitch.compile import HostKernel, compile_all
+from jax_stitch.backend.compile import HostKernel, compile_all
 from jax_stitch.emit import KernelSource
+from jax_stitch.frontend.capture import capture
 from jax_stitch.graph.model import TensorType
 from jax_stitch.pipeline import stitch_capture
 

@@ -17,10 +17,10 @@ from bench.resources import CAPTURED_FOR, GPUS, Usage, table, usages
 from bench.suites import Case
 from bench.workloads import ALL, PROGRAMS, WORKLOADS
 from jax_stitch import devices
-from jax_stitch.capture import Capture, capture
+from jax_stitch.backend.compile import NvrtcMissing, compile_ptx, nvrtc
 from jax_stitch.checking import check_function
-from jax_stitch.compile import NvrtcMissing, compile_ptx, nvrtc
-from jax_stitch.tune.spills import fit
+from jax_stitch.frontend.capture import Capture, capture
+from jax_stitch.jit.tune.spills import fit
 from tests.fusion import forced
 
 try:

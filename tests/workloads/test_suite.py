@@ -12,10 +12,10 @@ import pytest
 
 from bench.workloads import WORKLOADS, Workload
 from jax_stitch.api import stitch, stitch_jit
-from jax_stitch.compile import compile_ptx
+from jax_stitch.backend.compile import compile_ptx
 from jax_stitch.emit.source import KernelSource
-from jax_stitch.report.accuracy import agreement, reference
-from jax_stitch.report.plan import Plan
+from jax_stitch.inspect.report.accuracy import agreement, reference
+from jax_stitch.inspect.report.plan import Plan
 
 DTYPES = ("float32", "bfloat16")
 MAY_STAY_WITH_XLA = {"gelu_mlp"}

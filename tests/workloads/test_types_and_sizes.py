@@ -15,9 +15,9 @@ import pytest
 
 from bench.workloads import WORKLOADS
 from jax_stitch.api import stitch, stitch_jit
-from jax_stitch.compile import compile_all
+from jax_stitch.backend.compile import compile_all
 from jax_stitch.emit import KernelSource
-from jax_stitch.report.accuracy import agreement, reference
+from jax_stitch.inspect.report.accuracy import agreement, reference
 from tests.fusion import forced
 
 MICRO = tuple(w.name for w in WORKLOADS.values() if w.family in ("normalisation", "softmax", "loss", "statistics"))

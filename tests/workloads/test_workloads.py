@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.workloads import WORKLOADS, base, optimizer
-from jax_stitch.report.accuracy import LeafAgreement, NoReference, agreement, is_floating, reference
+from jax_stitch.inspect.report.accuracy import LeafAgreement, NoReference, agreement, is_floating, reference
 
 HEAVY = {"adamw", "adamw_clipped", "training_step"}
 """Workloads whose arguments alone take JAX ten seconds."""

@@ -63,7 +63,7 @@ def plan(device_name: str, workload: str, size: tuple[int, ...], out: Path) -> N
     from bench.workloads import ALL
     from jax_stitch import devices, stitch_jit
 
-    planning = first_of("jax_stitch.report.planning", "jax_stitch.planning")
+    planning = first_of("jax_stitch.inspect.report.planning", "jax_stitch.planning")
     kept: list[Any] = []
     inner = planning.stitch_and_tune
 
@@ -95,7 +95,7 @@ def plan(device_name: str, workload: str, size: tuple[int, ...], out: Path) -> N
 
 def kernels(stitched: Any, made: Any, device: Any) -> tuple[list[dict[str, Any]], list[Any]]:
     """A row for each source, with how often it is launched, and the sources."""
-    from jax_stitch.compile import compile_ptx, occupancy, resident_blocks
+    from jax_stitch.backend.compile import compile_ptx, occupancy, resident_blocks
 
     rows: dict[int, dict[str, Any]] = {}
     sources: dict[int, Any] = {}
@@ -213,7 +213,7 @@ def counted(source: Any, share: int, blocks: list[int] | None, scale: float) -> 
 
 
 def bytes_of(tensor: Any) -> int:
-    from jax_stitch.launch.element_types import byte_size
+    from jax_stitch.backend.launch.element_types import byte_size
 
     return int(byte_size(tensor))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.devices import Device
-from jax_stitch.ir.pattern import Pattern
 
 MAX_BUFFERS = 1024
 """XLA launches no kernel of its PTX custom call with more."""
@@ -23,5 +23,5 @@ def buffers_of(group: Iterable[Pattern]) -> set[int]:
 
 def most_buffers(device: Device) -> int:
     """Return how many values one kernel may read and write."""
-    # Two are for the barrier of a grid, and for the result without elements (launch/kernel_call.py).
+    # Two are for the barrier of a grid, and for the result without elements (backend/launch/kernel_call.py).
     return min(device.kernel_parameter_bytes // 8, MAX_BUFFERS) - 2

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.inputs_outputs import inputs_of
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.results import Results
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
@@ -25,7 +26,6 @@ from jax_stitch.fusion.launches.view_outputs import written_once
 from jax_stitch.fusion.launches.waiting import none_waits
 from jax_stitch.fusion.outcome import Outcome
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
 
 _kernels: Results[tuple[Outcome, Device, bool], tuple[Kernel, ...]] = Results()
 

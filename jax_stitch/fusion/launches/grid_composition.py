@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.buffers import buffers_fit
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
 
 
 def compose(

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from jax_stitch.analysis.binding import Binding
 from jax_stitch.analysis.inputs_outputs import inputs_of, outputs_of
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.util.groups import Groups
 
 

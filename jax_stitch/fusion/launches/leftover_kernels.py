@@ -12,6 +12,7 @@ from dataclasses import replace
 from jax_stitch.analysis import spread
 from jax_stitch.analysis.binding import rows_of
 from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import is_of_one_number, node_bytes
 from jax_stitch.analysis.support import is_rematerializable, reason_unsupported
@@ -19,8 +20,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion import region
 from jax_stitch.fusion.delta_evaluator import XlaKernels, effective_bytes, evaluate, fits_a_block
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 
 LONG = 24
 """Operations on scalars that a total is made of, such as the norm of all of a model's gradients: more are done once,

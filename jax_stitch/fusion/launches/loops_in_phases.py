@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from jax_stitch.analysis.patterns.nest import Nest
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.support import is_rematerializable
 from jax_stitch.devices import Device
@@ -15,10 +18,7 @@ from jax_stitch.fusion.launches.leftover_kernels import as_patterns
 from jax_stitch.fusion.launches.packing import Kernel, pack_loops
 from jax_stitch.fusion.launches.quotient import can_be_launched, launched
 from jax_stitch.graph.model import STREAMED, Graph
-from jax_stitch.ir.nest import Nest
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import TeamLoop
-from jax_stitch.loops.sharing import cached_bytes
+from jax_stitch.loops.teams.sharing import cached_bytes
 
 MOST_ROWS = 256
 """Rows of a loop in threads for each multiprocessor, up to which all of them run at a time."""

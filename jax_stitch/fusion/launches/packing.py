@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.team import TeamLoop
 from jax_stitch.analysis.reach import Reach, bits, members_of
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
@@ -15,8 +17,6 @@ from jax_stitch.fusion.launches.buffers import buffers_fit, buffers_of, most_buf
 from jax_stitch.fusion.launches.grid_composition import compose
 from jax_stitch.fusion.launches.quotient import launched, quotient
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.team import TeamLoop
 
 Kernel = tuple[Pattern, ...]
 

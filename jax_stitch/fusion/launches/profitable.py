@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import Gain, XlaKernels, evaluate
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
 
 
 def worth_a_launch(graph: Graph, pieces: Sequence[Pattern], device: Device) -> list[Pattern]:

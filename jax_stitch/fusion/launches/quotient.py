@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.support import is_view
 from jax_stitch.graph.model import Graph, Node, TupleType
-from jax_stitch.ir.pattern import Pattern
 
 _Key = tuple[str, int]
 

@@ -16,14 +16,14 @@ from dataclasses import replace
 from msgspec import Struct
 
 from jax_stitch.analysis.maps import MOVES
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_rematerializable, is_view, reason_unsupported
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import operation_bytes
 from jax_stitch.fusion.launches.min_cut import Edge, near_side
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.util.groups import Groups
 
 LARGEST = 400

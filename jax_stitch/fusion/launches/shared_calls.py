@@ -1,5 +1,5 @@
-"""Small kernels that share a call on a CPU (``replay/calls.py`` joins them), and more of them: each kernel of XLA's
-between two of ours costs a call, and parts theirs.
+"""Small kernels that share a call on a CPU (``frontend/replay/calls.py`` joins them), and more of them: each kernel of
+XLA's between two of ours costs a call, and parts theirs.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import operator
 from collections import defaultdict
 from collections.abc import Sequence
 
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.traffic import moved_bytes
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.fusion.launches.quotient import launched_in_order
 from jax_stitch.graph.model import Graph
 from jax_stitch.graph.opcodes import TAKES_NO_TIME
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import moved_bytes
 
 
 def calls_of(graph: Graph, kernels: Sequence[Kernel], device: Device) -> list[list[int]]:

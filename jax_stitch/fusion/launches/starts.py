@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from jax_stitch.analysis.binding import rows_of
+from jax_stitch.analysis.patterns.pattern import FusionPlan, Pattern
 from jax_stitch.analysis.sizes import is_of_one_number
 from jax_stitch.analysis.support import DTYPES
 from jax_stitch.devices import Device
@@ -17,7 +18,6 @@ from jax_stitch.fusion.launches.buffers import buffers_fit
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.graph.builder import Builder, copied, moved
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.ir.pattern import FusionPlan, Pattern
 from jax_stitch.util.values import replace
 
 START_OF = "start_of"

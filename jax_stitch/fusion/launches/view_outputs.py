@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.support import is_library
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.packing import Kernel
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
 
 
 def written_once(graph: Graph, kernels: Sequence[Kernel], device: Device) -> tuple[Kernel, ...]:

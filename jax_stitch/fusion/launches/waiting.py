@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from jax_stitch.analysis.patterns.pattern import Pattern
+from jax_stitch.analysis.patterns.traffic import MOST_LAST_BLOCK_BYTES, moved_bytes
 from jax_stitch.devices import Device
 from jax_stitch.fusion.launches.grid_composition import in_phases
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import Pattern
-from jax_stitch.ir.traffic import MOST_LAST_BLOCK_BYTES, moved_bytes
 
 Kernel = tuple[Pattern, ...]
 

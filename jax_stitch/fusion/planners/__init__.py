@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 from jax_stitch.fusion.outcome import Planner
 from jax_stitch.fusion.planners import beam, ilp, none, span
-from jax_stitch.options.planner_names import PlannerName
+from jax_stitch.util.options.planner_names import PlannerName
 
 PLANNERS = MappingProxyType(
     {

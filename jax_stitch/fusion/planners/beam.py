@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jax_stitch.analysis.patterns.pattern import FusionPlan
 from jax_stitch.devices import Device
 from jax_stitch.fusion.columns import column_bytes
 from jax_stitch.fusion.launches.form_launches import kernels_of
@@ -18,7 +19,6 @@ from jax_stitch.fusion.prologues import INSIDE, prologues
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.weighing import estimated_seconds
 from jax_stitch.graph.model import Graph
-from jax_stitch.ir.pattern import FusionPlan
 from jax_stitch.loops.thread_loops import ThreadLoops
 
 WIDTH = 3

@@ -25,7 +25,7 @@ from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.search import Search
 from jax_stitch.fusion.seeds import Seed, elementwise_seeds, reduction_seeds
 from jax_stitch.graph.model import Node, TensorType
-from jax_stitch.operations import HEAVY
+from jax_stitch.ir.operations import HEAVY
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from jax_stitch.analysis.binding import rows_of
+from jax_stitch.analysis.patterns.pattern import Pattern
 from jax_stitch.analysis.reach import Reach
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_library
@@ -23,7 +24,6 @@ from jax_stitch.fusion.patience import ENDLESS, Patience
 from jax_stitch.fusion.search import Candidate, Search
 from jax_stitch.fusion.seeds import Seed
 from jax_stitch.graph.model import Graph, TensorType
-from jax_stitch.ir.pattern import Pattern
 from jax_stitch.loops.thread_loops import ThreadLoops
 
 FINE_SECONDS = 10e-6

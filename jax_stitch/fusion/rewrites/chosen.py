@@ -13,11 +13,11 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import as_calls
 from jax_stitch.fusion.rewrites.small_windows import window_written_out, windows_growth
 from jax_stitch.graph.builder import Builder, moved
-from jax_stitch.graph.factorizations import expansion_of, factorization_growth
 from jax_stitch.graph.matrices import Matrices
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.graph.simplify import simplify_movement
-from jax_stitch.loops.xla_cost import factored_seconds
+from jax_stitch.graph.rewrites.factorizations import expansion_of, factorization_growth
+from jax_stitch.graph.rewrites.simplify import simplify_movement
+from jax_stitch.loops.cost.xla_cost import factored_seconds
 
 MOST_NODES = 900
 """By how many nodes a graph may grow: the time of planning grows with them."""

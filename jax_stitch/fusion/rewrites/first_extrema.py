@@ -8,9 +8,9 @@ from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import as_calls
 from jax_stitch.fusion.pays import SHARED_BYTES
-from jax_stitch.graph.extrema import with_extrema
 from jax_stitch.graph.model import Graph, Node
-from jax_stitch.loops.xla_cost import SUMMED_SEVERAL
+from jax_stitch.graph.rewrites.extrema import with_extrema
+from jax_stitch.loops.cost.xla_cost import SUMMED_SEVERAL
 
 
 def first_extrema(graph: Graph, device: Device) -> Graph:

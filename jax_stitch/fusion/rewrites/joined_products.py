@@ -24,7 +24,7 @@ from jax_stitch.graph.combiners import neutral_value
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.order import ordered
 from jax_stitch.graph.products import precision_exchanged
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 SMALL = 64 << 20

@@ -14,7 +14,7 @@ from typing import Any
 
 from jax_stitch.analysis.support import is_rematerializable, is_view
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 _SIDES = ("lhs", "rhs")

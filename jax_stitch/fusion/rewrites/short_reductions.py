@@ -19,8 +19,8 @@ from jax_stitch.fusion.pays import SHARED_BYTES
 from jax_stitch.graph.builder import Builder, copied, freeze
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.graph.simplify import simplify_movement
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.graph.rewrites.simplify import simplify_movement
+from jax_stitch.ir.operations import ELEMENTWISE
 
 MOST_TERMS = 16
 """The most elements of a reduction that is expanded."""

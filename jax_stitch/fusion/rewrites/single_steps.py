@@ -14,8 +14,8 @@ import numpy as np
 from hlo_parser import ELEMENT_TYPES
 from jax_stitch.analysis.support import is_rematerializable, reason_left
 from jax_stitch.graph.builder import Builder, moved
-from jax_stitch.graph.factorizations import expansion_of
 from jax_stitch.graph.model import Graph, GraphLayouts, Node, TensorType, TupleType
+from jax_stitch.graph.rewrites.factorizations import expansion_of
 
 SINGLE_STEP = "single_step"
 """Attribute of these loops."""

@@ -20,7 +20,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import CALLS
 from jax_stitch.graph.builder import Builder, copied, moved
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.graph.simplify import simplify_convert, simplify_movement
+from jax_stitch.graph.rewrites.simplify import simplify_convert, simplify_movement
 
 MOST_TERMS = 16
 """The most terms of the sum for an element of the result."""

@@ -16,7 +16,7 @@ from jax_stitch.graph.builder import Builder, copied, freeze
 from jax_stitch.graph.flattening import IN_PRODUCT
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.products import sides_exchanged
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 

@@ -12,7 +12,7 @@ from jax_stitch.devices import Device
 from jax_stitch.graph.combiners import combines_by, is_neutral
 from jax_stitch.graph.model import Graph, Node, TensorType
 from jax_stitch.graph.row_scatters import row_scatter
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 
 LONGEST = 200
 """Operations between a gradient and what is made of it."""

@@ -17,10 +17,10 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.rewrites.first_updates import first_updates
 from jax_stitch.fusion.rewrites.tables import Table, is_splat, pays, table_of
 from jax_stitch.graph.builder import Builder, copied, moved
-from jax_stitch.graph.fold import fold
 from jax_stitch.graph.model import STAGE, Graph, GraphLayouts, Node, TensorType
+from jax_stitch.graph.rewrites.fold import fold
 from jax_stitch.graph.row_scatters import row_scatter
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 

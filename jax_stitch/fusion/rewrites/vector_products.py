@@ -15,7 +15,7 @@ from jax_stitch.devices import Device
 from jax_stitch.fusion.delta_evaluator import as_calls
 from jax_stitch.graph.builder import Builder, copied
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.graph.simplify import simplify_movement
+from jax_stitch.graph.rewrites.simplify import simplify_movement
 
 TRANSPOSED_SECONDS = 3e-9
 """Seconds of a core for each element of a matrix that XLA:CPU transposes. Measured: 3.4 to 5.6 ns."""

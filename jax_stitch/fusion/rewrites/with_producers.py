@@ -12,7 +12,7 @@ from collections.abc import Collection
 from jax_stitch.analysis.sizes import node_bytes
 from jax_stitch.analysis.support import is_library
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.util.values import replace
 
 _MOVES = frozenset({"reshape", "transpose"})

@@ -19,7 +19,7 @@ from jax_stitch.graph.builder import Builder, freeze
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, GraphLayouts, Node, TensorType
 from jax_stitch.graph.products import has_default_precision
-from jax_stitch.loops.fragments import COLUMNS, ROWS
+from jax_stitch.loops.teams.fragments import COLUMNS, ROWS
 
 COUNTER = TensorType("s32", ())
 """The type of what counts tiles."""

@@ -13,9 +13,9 @@ from jax_stitch.fusion.streams.separation import first_sweep
 from jax_stitch.fusion.streams.stream import Stream, depending, streams
 from jax_stitch.fusion.streams.tiling import Tiling, tiling
 from jax_stitch.graph.model import STREAMED, Graph, TensorType
+from jax_stitch.loops.cost.xla_cost import work_seconds
 from jax_stitch.loops.loop_patterns import bytes_in_teams, seconds_in_teams
 from jax_stitch.loops.product_rows import HELD
-from jax_stitch.loops.xla_cost import work_seconds
 
 TILE = 64
 """Elements of a tile along each axis at most: four such tiles of floats fill a quarter of a core's own cache, and sums

@@ -12,7 +12,7 @@ from jax_stitch.fusion.streams.separation import Form, Kind, constant
 from jax_stitch.fusion.streams.stream import MOVES, Key, Stream
 from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.combiners import combines_by
-from jax_stitch.indices import Expr, const, var
+from jax_stitch.ir.indices import Expr, const, var
 
 _MOST = 8
 """Tiles along each axis that are looked at for an estimate."""

@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from jax_stitch.analysis.patterns.nest import LIKELY_SHARE
 from jax_stitch.devices import Device
 from jax_stitch.fusion.streams.body import TileBody, number_of, packs
 from jax_stitch.fusion.streams.masks import share_of_tiles
@@ -18,7 +19,6 @@ from jax_stitch.fusion.streams.tiling import Tiling
 from jax_stitch.graph.builder import Builder, moved
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import STREAMED, Graph, GraphLayouts, Node, TensorType, TupleType
-from jax_stitch.ir.nest import LIKELY_SHARE
 from jax_stitch.util.values import replace
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from jax_stitch.analysis.binding import Binding, Factor, to_operand, to_result
 from jax_stitch.graph.combiners import combines_by
 from jax_stitch.graph.model import Graph, Node, TensorType
-from jax_stitch.operations import ELEMENTWISE
+from jax_stitch.ir.operations import ELEMENTWISE
 
 MOVES = frozenset({"broadcast", "reshape", "transpose"})
 """Operations that only move elements, and that a tile does not see: it has the axes of what they read."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hlo_parser.dtypes import ELEMENT_TYPES
-from jax_stitch.indices.expr import Expr, Var, const, var
+from jax_stitch.ir.indices.expr import Expr, Var, const, var
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.intrinsics import TABLE, Use

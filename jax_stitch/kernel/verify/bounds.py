@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jax_stitch.indices.variables import BLOCK, ROW
+from jax_stitch.ir.indices.variables import BLOCK, ROW
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context, bound_by

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from jax_stitch.indices.expr import Atom, Div, Expr, Var, Within
+from jax_stitch.ir.indices.expr import Atom, Div, Expr, Var, Within
 from jax_stitch.kernel.verify.intervals import evaluated
 
 Digit = tuple[int, int]

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from jax_stitch.indices.expr import Div, Expr, Mod, Var, Within
+from jax_stitch.ir.indices.expr import Div, Expr, Mod, Var, Within
 from jax_stitch.kernel.context import Range
 from jax_stitch.kernel.expressions import Test
 from jax_stitch.kernel.verify.finding import Fault

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from hlo_parser.dtypes import COMPLEX_PARTS, ELEMENT_TYPES
-from jax_stitch.indices.expr import Expr
-from jax_stitch.indices.variables import BLOCK
+from jax_stitch.ir.indices.expr import Expr
+from jax_stitch.ir.indices.variables import BLOCK
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import Context, bound_by, declares

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from jax_stitch.indices.expr import Expr
-from jax_stitch.indices.variables import BLOCK, ROW
+from jax_stitch.ir.indices.expr import Expr
+from jax_stitch.ir.indices.variables import BLOCK, ROW
 from jax_stitch.kernel import expressions as ex
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.context import bound_by

@@ -1,0 +1,1 @@
+"""HLO text to the model: characters, shapes, literals, attributes, instructions, modules."""

@@ -1,0 +1,1 @@
+"""The kernel language as C++ text: the only modules that write C++."""

@@ -1,0 +1,1 @@
+"""Rewrites of a graph while it is built, one idea a file."""

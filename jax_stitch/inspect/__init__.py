@@ -1,0 +1,1 @@
+"""What people see: plans, pages, reports, explanations, the command line."""

@@ -1,0 +1,1 @@
+"""Rewrites of loops before they become kernels, one idea a file."""
