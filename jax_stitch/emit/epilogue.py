@@ -45,7 +45,9 @@ class EpilogueWriter:
         bound = {c.result: c.binding for c in self._loop.carried if c.result is not None}
         sizes = {i: prod(inner_sizes(b)) for i, b in bound.items()}
         storage = {i: Storage(i, StorageKind.SHARED, self._graph[i].tensor, n) for i, n in sizes.items()}
-        inside = frozenset(i for i in part.pattern.inside if i not in bound and self._graph[i].op != "while")
+        # A loop in the body of another has no epilogue, and its graph is not the pattern's.
+        computed = part.pattern.inside if self._loop.ends else frozenset[int]()
+        inside = frozenset(i for i in computed if i not in bound and self._graph[i].op != "while")
         pattern = Pattern(inside, self._loop.rows, bound, part.pattern.inputs, ())
         return replace(part, pattern=pattern, storage=storage)
 

@@ -128,6 +128,7 @@ def depths(graph: Graph, held: Collection[int], groups: Sequence[Collection[int]
             outside = [o for o in node.operands if o not in members]
             before = max((depth[o] + counts(graph, o, held) for o in outside), default=0)
             if before > depth[node.id]:
+                assert before <= len(graph), "patterns that wait for each other"
                 changed = True
                 for i in members:
                     depth[i] = max(depth[i], before)
@@ -148,8 +149,7 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
         if isinstance(graph[i].type, TensorType)
         and (i in graph.result_set or any(u not in members and i in inputs_of.get(u, (i,)) for u in graph.users[i]))
     }
-    # What is one number everywhere its other readers make for themselves.
-    copies = {i for i in read - graph.result_set if is_of_one_number(graph, i)}
+    copies = _made_by_readers(graph, nodes, read)
     outputs = [i for i in nodes if i in read - copies]
     body, arrays = body_of(graph, nodes, outputs)
     intermediates, apart = intermediates_of(body, body.results, device, {})
@@ -171,6 +171,21 @@ def _pattern(graph: Graph, nodes: Sequence[int], taken: Sequence[Pattern], devic
     own = frozenset(members - copies)
     loop = sums_apart(loop, device)
     return Pattern(own, 1, {}, inputs, tuple(sorted(outputs)), copies=frozenset(copies), loop=loop)
+
+
+def _made_by_readers(graph: Graph, nodes: Sequence[int], read: Collection[int]) -> set[int]:
+    """Return the values that are one number everywhere and made of nothing of ``nodes`` but such: what is ``read``
+    outside of them, and what that is made of, its other readers make for themselves.
+    """
+    members, free = set(nodes), set[int]()
+    for i in sorted(members - graph.result_set):
+        if is_of_one_number(graph, i) and free.issuperset(members.intersection(graph[i].operands)):
+            free.add(i)
+    found = free.intersection(read)
+    for i in sorted(free, reverse=True):
+        if i in found:
+            found |= free.intersection(graph[i].operands)
+    return found
 
 
 def turned_factors(body: Graph) -> set[int]:

@@ -29,7 +29,8 @@ PROGRAM = """
 import sys
 from unittest import mock
 import jax, jax.numpy as jnp, jaxlib, numpy as np
-from jax_stitch import store, stitch_jit
+from jax_stitch import stitch_jit
+from jax_stitch.util import store
 from jax_stitch.backend.compile import host, toolchain
 from jax_stitch.backend.launch import host as launched
 from jax_stitch.jit.programs import identity

@@ -91,7 +91,7 @@ def test_every_process_makes_the_same(first: Made, tmp_path: Path) -> None:
 
 FILL = """
 import os, random, sys
-from jax_stitch import store
+from jax_stitch.util import store
 
 def fill():
     while True:

@@ -234,7 +234,7 @@ def test_a_stage_that_raises_is_made_small(report: Path, monkeypatch: pytest.Mon
 WRONG = """
 from jax_stitch.util.values import replace
 from jax_stitch.backend.compile import host
-from jax_stitch.emit import scalar
+from jax_stitch.emit.cpp import scalar
 host.FLAGS = tuple("-O0" if f == "-O3" else f for f in host.FLAGS)
 scalar.TABLE = {**scalar.TABLE, "tanh": replace(scalar.TABLE["tanh"], cpp="sin")}
 """

@@ -106,7 +106,7 @@ def test_names_that_only_some_encodings_have() -> None:
 def test_only_one_function_writes_comments() -> None:
     """Another place that writes ``//`` before a program's words would not escape them."""
     folder = Path(emit.__file__).parent
-    found = {p.name: re.findall(r"""f?["']\s*/[/*].*""", p.read_text()) for p in folder.glob("*.py")}
+    found = {p.name: re.findall(r"""f?["']\s*/[/*].*""", p.read_text()) for p in folder.rglob("*.py")}
     assert {name for name, lines in found.items() if lines} == {"lines.py", "source.py"}
     assert len(found["lines.py"]) == 1 and all("startswith" not in line for line in found["lines.py"])
 

@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_made_warns_once(
 
 FORKS = """
 import os, sys, warnings
-from jax_stitch import library
+from jax_stitch.jit import library
 from jax_stitch.jit.library import Measured, Station
 
 station = Station("k" * 64, "cpu", "driver")
@@ -258,7 +258,7 @@ def test_none_is_set_aside_while_it_is_used(station: Station) -> None:
 
 
 def test_one_process_measures_at_a_time(station: Station) -> None:
-    waits = "from jax_stitch import library\nprint('started', flush=True)\n"
+    waits = "from jax_stitch.jit import library\nprint('started', flush=True)\n"
     waits += "with library.measuring_alone(): print('measuring', flush=True)"
     with library.measuring_alone():
         process = subprocess.Popen(

@@ -47,6 +47,33 @@ def test_what_a_team_has_is_computed_there(function: Any, launches: int, written
     assert plan.bytes - (4 + launches - 1) * Q.size * 4 <= written * Q.size * 4 + 1e6
 
 
+def cascade(x: Any, w: Any) -> Any:
+    """Filters one after the other, each over all of the signal: a loop in a loop, with less in it than around it."""
+    s, c = jnp.sin(w), jnp.cos(w)
+    b = jnp.stack([1 + s, -2 * c, 1 - s], 1) / (8 + s)[:, None]
+    a = jnp.stack([1 + s / 2, -c, 1 - s / 2], 1) / (8 + c)[:, None]
+
+    def filtered(x: Any, ba: Any) -> Any:
+        b, a = ba
+
+        def step(z: Any, value: Any) -> Any:
+            y = b[0] * value + z[0]
+            return jnp.stack([b[1] * value - a[1] * y + z[1], b[2] * value - a[2] * y]), y
+
+        return jax.lax.scan(step, jnp.zeros((2, x.shape[1])), x, unroll=4)[1], None
+
+    y, _ = jax.lax.scan(filtered, x, (b, a))
+    return y, jnp.sum(y * y, 0)
+
+
+def test_a_loop_in_another_has_none() -> None:
+    """Catches that what is computed after the outer loop is looked for in its body."""
+    x, w = np.random.default_rng(0).standard_normal((128, 2)).astype(np.float32), np.linspace(0.1, 2.0, 4, dtype="f")
+    found = stitch_jit(cascade, mode="now", strict=True)(x, w)
+    for a, b in zip(found, jax.jit(cascade)(x, w), strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+
+
 @pytest.mark.parametrize("function", [residual, scaled_by_what_follows, read_twice])
 @pytest.mark.parametrize("device", ["h200", "zen4"])
 def test_it_computes_the_same(function: Any, device: str) -> None:

@@ -204,3 +204,19 @@ def test_what_no_kernel_holds_stands_between_two() -> None:
     leaves = list(args)
     want = [np.asarray(r) for r in jax.jit(function)(*args)]
     assert_close([np.asarray(r) for r in stitched.compile("host")(leaves)], want, "sorted")
+
+
+def test_a_number_that_is_used_on_both_sides_of_what_no_kernel_holds() -> None:
+    """Catches a pattern that reads a copy which others make of its own result: it would wait for itself, and planning
+    went on for ever.
+    """
+
+    def function(a: Any, v: Any) -> Any:
+        s = jnp.tanh(jnp.sum(a * v[:, 0]))
+        factor = jnp.linalg.cholesky(a.T @ (a * s) + jnp.eye(40) * 5)
+        return jnp.exp(factor * s) @ (v * s), jnp.sum(factor * s)
+
+    args = given((normal(0, 40, 40) / 8, normal(1, 40, 8)), "float32")
+    assert is_straight(made(function, args).plan)
+    want = [np.asarray(r) for r in jax.jit(function)(*args)]
+    assert_close([np.asarray(r) for r in stitch_jit(function, mode="now", strict=True)(*args)], want, "by a number")

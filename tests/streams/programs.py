@@ -142,6 +142,32 @@ def sinkhorn_step(q: Any, k: Any, g: Any) -> Any:
     return top[:, 0] + jnp.log(jnp.exp(scores - top).sum(1)), jnp.exp(scores - top) @ k
 
 
+def kernel(x: Any, y: Any, amplitude: Any) -> Any:
+    """A Gaussian process's, of all pairs of points."""
+    squares = jnp.sum(x**2, 1)[:, None] + jnp.sum(y**2, 1)[None] - 2 * x @ y.T
+    return jnp.exp(2 * amplitude) * jnp.exp(-0.5 * jnp.maximum(squares, 0.0))
+
+
+def times_vector(x: Any, y: Any, w: Any, amplitude: Any) -> Any:
+    return kernel(x, y, amplitude) @ w
+
+
+def times_both(x: Any, y: Any, w: Any, amplitude: Any) -> Any:
+    """Times a matrix, and the norm of what a weighted sum over the pairs of a point is."""
+    pairs = kernel(x, y, amplitude)
+    return pairs @ w, jnp.sum(pairs * pairs, 1)
+
+
+def kernel_gradient(x: Any, y: Any, w: Any, amplitude: Any) -> Any:
+    return jax.grad(lambda *a: jnp.sum(jnp.tanh(times_vector(*a))), (0, 2, 3))(x, y, w, amplitude)
+
+
+def rectified(x: Any, y: Any, w: Any, scale: Any) -> Any:
+    """A mask of products, by an exponential that is one number."""
+    scores = x @ y.T
+    return (jnp.where(scores > 0, scores, 0.0) * jnp.exp(scale)) @ w
+
+
 def dot_product_attention(q: Any, k: Any, v: Any, bias: Any = None, **options: Any) -> Any:
     return jax.nn.dot_product_attention(q, k, v, bias, **options)
 
@@ -150,6 +176,7 @@ _SEGMENTS = np.repeat(np.arange(4), T // 4)[None].repeat(B, 0).astype(np.int32)
 _GROUPED = (*heads(T)[:1], *(normal(k, B, T, 2, D) for k in (5, 6)))
 _BF16 = tuple(np.asarray(x).astype(jnp.bfloat16) for x in _GROUPED)
 
+_POINTS = normal(0, 48, 3), normal(1, 80, 3)
 PROGRAMS: dict[str, Program] = {
     "full": Program(attention, heads(T)),
     "causal": Program(partial(attention, mask=causal), heads(T)),
@@ -184,5 +211,9 @@ PROGRAMS: dict[str, Program] = {
     "temperature": Program(temperature, (normal(0, 48, 16), normal(1, 80, 16), normal(2, 80, 24), np.float32(3))),
     "over queries": Program(over_queries, (normal(0, 48, 16), normal(1, 80, 16), normal(2, 48, 24))),
     "linear": Program(linear_attention, heads(T)),
+    "kernel times a vector": Program(times_vector, (*_POINTS, normal(2, 80), np.float32(0.3))),
+    "kernel times a matrix": Program(times_both, (*_POINTS, normal(2, 80, 24), np.float32(0.3))),
+    "kernel's gradient": Program(kernel_gradient, (*_POINTS, normal(2, 80), np.float32(0.3))),
+    "rectified products": Program(rectified, (*_POINTS, normal(2, 80), np.float32(0.3))),
     "Sinkhorn": Program(sinkhorn_step, (normal(0, 48, 16), normal(1, 80, 16), normal(2, 80))),
 }

@@ -85,6 +85,17 @@ def test_the_schedules_of_a_gpu_compute_the_same(name: str) -> None:
 
 
 @pytest.mark.usefixtures("always_worth")
+@pytest.mark.parametrize(
+    "name", ["kernel times a vector", "kernel times a matrix", "kernel's gradient", "rectified products"]
+)
+def test_products_that_tensor_cores_do_not_take(name: str) -> None:
+    """Of points with three coordinates, by a vector: catches that a product is taken for one of two matrices."""
+    function, arguments = PROGRAMS[name]
+    found = jax.jit(stitch(function, schedule_device="h200"))(*arguments)
+    assert errors(found, exactly(function, arguments)) < 8 * TF32
+
+
+@pytest.mark.usefixtures("always_worth")
 def test_bfloat16_is_computed_with_as_float32_where_there_is_nothing_else() -> None:
     """Catches that an A100's program, which rounds each step back, is taken for three sweeps."""
     arguments = tuple(jnp.asarray(a, jnp.bfloat16) for a in heads(48))

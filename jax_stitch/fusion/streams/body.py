@@ -135,6 +135,8 @@ class TileBody:
         """Return the factors of a product, in the precision of the tensor cores where these take its tiles."""
         t = self.tiles
         unit = self._device.matrix_unit(t.type(left).dtype) if has_default_precision(node) else None
+        if len(places) != 2:  # By a vector.
+            return [left, right]
         runs, lanes = sorted(places, key=lambda n: n % ROWS > 0)
         fits = unit is not None and steps % unit.steps == 0 and runs % ROWS == 0 and lanes % COLUMNS == 0
         if unit is None or not fits or t.type(left).dtype != t.type(right).dtype:

@@ -82,16 +82,18 @@ def _filled(stream: Stream, known: Mapping[Key, Form], key: Key) -> Mask | None:
 
 
 def _zero(stream: Stream, known: Mapping[Key, Form], key: Key) -> Mask | None:
-    """Return the mask of a free term, which is zero where that does not hold."""
-    node, operands = stream.graph[key.node], stream.operands.get(key, ())
-    match node.op:
-        case "broadcast" | "reshape" | "transpose" | "convert" | "negate" if operands:
+    """Return the mask of a free term, which is zero where that does not hold; None where there is none."""
+    operands = stream.operands.get(key)
+    if operands is None:
+        return None
+    match stream.graph[key.node].op:
+        case "broadcast" | "reshape" | "transpose" | "convert" | "negate":
             return _zero(stream, known, operands[0])
         case "select" if constant(stream.graph, operands[2].node) == 0:
             return Mask(operands[0], None)
         case "multiply":
             for one, other in (operands, operands[::-1]):
-                mask = _zero(stream, known, one) if one in stream.operands else None
+                mask = _zero(stream, known, one)
                 if mask is not None and _is_finite(stream, other):
                     return mask
                 if mask is not None and (small := _small(stream, other)) is not None:
