@@ -23,6 +23,9 @@ FEW = 3
 _HEAVY_COST, _MOST_COST = 10, 1 << 20
 _MOST_SITES = 8
 
+_FIRST_INDEX = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
+"""By opcode, the first operand that is an index."""
+
 _Site = tuple[object, ...]
 """Where a value is computed: for the places of one sweep, as far as that can be told before there are sweeps."""
 
@@ -30,6 +33,7 @@ _Site = tuple[object, ...]
 def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cached: Collection[int]) -> set[int]:
     """Return the elementwise values of ``alive`` that are worth caching beside those that are ``cached``."""
     cost, asks, summed = costs(body, alive, cached), asking(body, alive), _summed(body, alive)
+    picking = _picking(body, alive)
     worth: set[int] = set()
     sites: dict[int, dict[_Site, float]] = {}
     for i in sorted(alive, reverse=True):
@@ -41,7 +45,8 @@ def worth_caching(body: Graph, alive: Collection[int], roots: Sequence[int], cac
             if u in alive:
                 for site, times in _sites_of(body, node, body[u], u in worth or u in cached, sites.get(u, {})):
                     here[site] = max(here.get(site, 0.0), times)
-        repeated = _is_float(node) and node.op in ELEMENTWISE and _is_repeated(here, cost[i])
+        is_kept = node.op in ELEMENTWISE and node.tensor.dtype != "pred" and i not in picking
+        repeated = is_kept and _is_repeated(here, cost[i])
         apart = here and (
             _is_in_pieces(body, node, i in summed) or (i in asks and not all(u in asks for u in body.users[i]))
         )
@@ -74,9 +79,19 @@ def asking(body: Graph, alive: Collection[int]) -> set[int]:
     return padded
 
 
-def _is_float(node: Node) -> bool:
-    """Return whether a value is no index: those are followed into what they pick."""
-    return node.tensor.dtype[0] in "fb"
+def _picking(body: Graph, alive: Collection[int]) -> set[int]:
+    """Return the values that indices are computed from: those are followed into what they pick."""
+    found: set[int] = set()
+    for i in sorted(alive, reverse=True):
+        node = body[i]
+        if i in found and node.op in (*ELEMENTWISE, *MOVES):
+            indices = node.operands
+        elif node.op == "scatter":
+            indices = (node.operands[len(node.operands) // 2],)
+        else:
+            indices = node.operands[_FIRST_INDEX.get(node.op, len(node.operands)) :]
+        found.update(o for o in indices if isinstance(body[o].type, TensorType) and body[o].tensor.dtype[0] in "su")
+    return found
 
 
 def _summed(body: Graph, alive: Collection[int]) -> set[int]:
