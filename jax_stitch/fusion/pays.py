@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+from jax_stitch.analysis.accesses import PARTIAL
 from jax_stitch.analysis.maps import MOVES
 from jax_stitch.analysis.new_pages import saved_on_results
 from jax_stitch.analysis.patterns.pattern import Pattern
@@ -22,7 +23,7 @@ from jax_stitch.graph.model import Graph
 from jax_stitch.ir.operations import ELEMENTWISE
 from jax_stitch.loops.cost.xla_cost import is_windowed, work_seconds
 
-_PRICED = ELEMENTWISE | MOVES | {"broadcast", "constant", "iota", "reduce", "get-tuple-element"}
+_PRICED = ELEMENTWISE | MOVES | {"broadcast", "constant", "iota", "reduce", PARTIAL, "get-tuple-element"}
 
 CLEARLY = 1.5
 """The factor by which a kernel has to be estimated slower than XLA's to be left to it: about the error of the estimates
@@ -34,10 +35,16 @@ SHARED_BYTES = 1 << 19
 
 
 def paying(graph: Graph, kernels: Collection[Kernel], device: Device) -> tuple[Kernel, ...]:
-    """Return the kernels but those of priced operations alone that are estimated clearly slower than XLA's."""
+    """Return the kernels but those of priced operations alone that are estimated clearly slower than XLA's. One that
+    hands another partial results of a reduction stays: XLA has nothing in its place.
+    """
     if not device.target.lanes_are_vectors:
         return tuple(kernels)
-    return tuple(k for k in kernels if not is_priced(graph, k) or not _is_slower(graph, k, device))
+    return tuple(k for k in kernels if _is_needed(graph, k) or not _is_slower(graph, k, device))
+
+
+def _is_needed(graph: Graph, kernel: Kernel) -> bool:
+    return not is_priced(graph, kernel) or any(graph[i].op == PARTIAL for p in kernel for i in p.inside)
 
 
 def _is_slower(graph: Graph, kernel: Kernel, device: Device) -> bool:
@@ -47,7 +54,7 @@ def _is_slower(graph: Graph, kernel: Kernel, device: Device) -> bool:
 
 def is_priced(graph: Graph, kernel: Kernel) -> bool:
     """Return whether a kernel has only operations whose work is estimated: loops were judged as such, and of scans,
-    sorts and gathers nothing is known but bytes. The first step of a reduction in two has no equal in XLA.
+    sorts and gathers nothing is known but bytes.
     """
     ops = {graph[i].op for p in kernel for i in p.inside}
     return all(p.loop is None for p in kernel) and ops <= _PRICED

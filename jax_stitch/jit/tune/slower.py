@@ -19,7 +19,7 @@ from jax_stitch.frontend.capture.traffic import KernelTraffic, traffic_of
 from jax_stitch.fusion import FusionPlan
 from jax_stitch.fusion.delta_evaluator import CALLS
 from jax_stitch.fusion.pays import is_priced, xla_seconds_of
-from jax_stitch.graph.model import Graph
+from jax_stitch.graph.model import Graph, Node
 from jax_stitch.jit.tune.units import by_graph, units_of
 from jax_stitch.jit.tune.without import without
 from jax_stitch.latency import Latency, constants_of, latency
@@ -35,7 +35,10 @@ up to 2.5 times as long; those that make a program 1.3 times as slow, 2.6 times 
 """
 
 _AT_DATA = frozenset({"dynamic-slice", "gather"})
-"""Operations that read elements at places that are data. Estimates do not know how far apart these lie."""
+"""Operations that read elements at places that are data."""
+
+MISS_SECONDS = {True: 1e-8, False: 1e-7}
+"""The most that XLA:CPU is taken to need for such an element: of an array that a core's cache holds, and of another."""
 
 LEAST_SECONDS = 5e-6
 """What a kernel has to be slower by."""
@@ -110,8 +113,17 @@ def _by_xla(
 def _by_xla_on_a_cpu(graph: Graph, patterns: tuple[Pattern, ...], device: Device) -> float | None:
     """Return the seconds of XLA's kernels for some operations on a CPU; ``None`` where they are not estimated."""
     nodes = {i for p in patterns for i in p.inside}
-    is_known = is_priced(graph, patterns) and not any(graph[i].op in _AT_DATA for i in nodes)
-    return xla_seconds_of(graph, nodes, device) if is_known else None
+    if not is_priced(graph, patterns):
+        return None
+    return xla_seconds_of(graph, nodes, device) + sum(_at_data(graph, graph[i], device) for i in nodes)
+
+
+def _at_data(graph: Graph, node: Node, device: Device) -> float:
+    """Return the most seconds that an operation needs for reading at places that are data."""
+    if node.op not in _AT_DATA:
+        return 0.0
+    is_near = node_bytes(graph[node.operands[0]]) <= device.shared_per_block_optin
+    return node.tensor.size * MISS_SECONDS[is_near]
 
 
 def _whole(kernel: StitchedKernel) -> int:
