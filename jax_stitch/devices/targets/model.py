@@ -74,9 +74,8 @@ class Target(Struct, frozen=True):
     """Lanes' clocks of one multiplication and addition of a product that is written out: it loads two operands."""
     barrier_clocks: float
     """Clocks that a block's threads wait for each other."""
-    loop_margins: tuple[float, float]
-    """By what factor a cooperative loop has to be estimated faster than the work of XLA's kernels, and than their
-    calls."""
+    loop_margin: float
+    """The factor by which a cooperative loop has to be estimated faster than the work of XLA's kernels."""
     operation_bytes: tuple[float, float]
     """Bytes that could be moved in the time of one light and one heavy elementwise operation
     (``loops/cost/weights.py``)."""

@@ -24,11 +24,6 @@ GRID_BARRIER_SECONDS = 1.1e-6
 CALL_SECONDS = 2.5e-7
 """Seconds of a kernel call on a CPU."""
 
-BLOCK_MARGIN = 1.4
-"""The factor by which a loop whose products a CPU computes in blocks has to be estimated faster than the work of XLA's
-kernels. Its products are as fast as XLA's, which leaves a smaller error of the estimate.
-"""
-
 
 def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
     """Return whether a ``while`` node is faster in teams than with the kernels that XLA has for ``body``."""
@@ -39,22 +34,12 @@ def is_worth(loop: TeamLoop, node: Node, body: Graph, device: Device) -> bool:
         return team_seconds(loop, device) + once / loop.likely_trips <= step_seconds(node, body, device)
     work = work_seconds(body, body.nodes, device)
     calls = xla_seconds(body, device) - work
-    sure, likely = device.target.loop_margins
-    if _is_in_blocks(loop, device):
-        sure = BLOCK_MARGIN
-    return team_seconds(loop, device) <= work / sure + calls / likely
+    return team_seconds(loop, device) <= work / device.target.loop_margin + calls
 
 
 def _ends_seconds(loop: TeamLoop, device: Device) -> float:
     """Return the seconds to copy values updated in place to a team's memory and back, without XLA's own copy."""
     return sum(2 * node_bytes(loop.body[c.next]) for c in loop.carried if c.placed) / device.memory_bandwidth
-
-
-def _is_in_blocks(loop: TeamLoop, device: Device) -> bool:
-    """Return whether an iteration has products, and all are computed in blocks."""
-    sweeps = [p for group in shared_out(loop, device)[1] for p in group]
-    products = [p for p in sweeps if any(loop.body[r].op == "dot" for r in p.reduces)]
-    return bool(products) and all(p.sharing.chunk for p in products)
 
 
 def team_seconds(loop: TeamLoop, device: Device) -> float:
