@@ -30,7 +30,7 @@ def sleeper(seconds: float, log: list[str], name: str) -> Callable[[], object]:
 def test_ratio_of_two_functions() -> None:
     log: list[str] = []
     timings = time_in_turn(
-        {"slow": sleeper(0.004, log, "s"), "fast": sleeper(0.001, log, "f")}, rounds=5, sample_seconds=0.004
+        {"slow": sleeper(0.004, log, "s"), "fast": sleeper(0.001, log, "f")}, rounds=5, sample_seconds=0.04
     )
     assert timings["slow"].median / timings["fast"].median == pytest.approx(4, rel=0.5)
     assert timings["fast"].median == pytest.approx(0.001, rel=0.8)
