@@ -136,7 +136,7 @@ def test_no_folder_imports_one_that_comes_later() -> None:
 
 
 def test_no_rooms_import_each_other() -> None:
-    """Those of one room may be told apart only inside it."""
+    """Rooms are layers: folders of one room may import each other's, but no two rooms do."""
     graph = networkx.DiGraph()
     for name, (real, _) in stated().items():
         graph.add_edges_from((room(name), room(other)) for other in real if room(name) != room(other))
@@ -165,7 +165,7 @@ def test_private_modules_are_imported_by_their_folder_alone() -> None:
 
 
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_PARAMETERS = 400, 60, 8
-MOST_MODULES, MOST_ROOMS = 30, 18
+MOST_MODULES, MOST_ROOMS = 30, 17
 
 
 def test_folders_can_be_overlooked() -> None:

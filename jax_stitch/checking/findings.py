@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Kind(Enum):
-    """What can be wrong with a kernel; the values are the numbers of ``backend/runtime/checked/report.h``."""
+    """Kinds of faults of a kernel; the values are the numbers of ``backend/runtime/checked/report.h``."""
 
     OUT_OF_BOUNDS = 0
     MISALIGNED = 1

@@ -1,1 +1,1 @@
-"""What people see: plans, pages, reports, explanations, the command line."""
+"""Output for people: plans, pages, reports, explanations, the command line."""

@@ -1,1 +1,1 @@
-"""What all levels of the compiler are written in: passes, index expressions, elementwise operations."""
+"""Building blocks of all levels of the compiler: passes, index expressions, elementwise operations."""

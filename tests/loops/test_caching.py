@@ -1,4 +1,4 @@
-"""What a team of one thread caches besides what it must."""
+"""Values that a team of one thread caches so as not to compute them again."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_the_schedules_of_a_gpu_compute_the_same(name: str) -> None:
     "name", ["kernel times a vector", "kernel times a matrix", "kernel's gradient", "rectified products"]
 )
 def test_products_that_tensor_cores_do_not_take(name: str) -> None:
-    """Of points with three coordinates, by a vector: catches that a product is taken for one of two matrices."""
+    """Points in three dimensions, or times a vector: catches a product that is taken for one of two matrices."""
     function, arguments = PROGRAMS[name]
     found = jax.jit(stitch(function, schedule_device="h200"))(*arguments)
     assert errors(found, exactly(function, arguments)) < 8 * TF32

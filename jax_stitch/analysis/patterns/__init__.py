@@ -1,1 +1,1 @@
-"""What the stages hand on about kernels: patterns, the loops in them, and the plan that they make."""
+"""Values that the stages hand on about kernels: patterns, the loops in them, and the plan that they make."""

@@ -132,7 +132,7 @@ class Plan:
     stages: Mapping[str, Callable[[], str]] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )
-    """What makes the text of each stage that there was, by its name (``jax_stitch.jit.stages``)."""
+    """Functions that make the text of each stage, by its name (``jax_stitch.jit.stages``)."""
 
     @cached_property
     def xla_traffic(self) -> Traffic:

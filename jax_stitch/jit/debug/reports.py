@@ -1,4 +1,4 @@
-"""Whether reports on internal errors are written, and where. ``jax_stitch.jit.debug`` writes them."""
+"""The choice whether reports on internal errors are written, and where. ``jax_stitch.jit.debug`` writes them."""
 
 from __future__ import annotations
 

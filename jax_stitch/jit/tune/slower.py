@@ -37,8 +37,10 @@ up to 2.5 times as long; those that make a program 1.3 times as slow, 2.6 times 
 _AT_DATA = frozenset({"dynamic-slice", "gather"})
 """Operations that read elements at places that are data."""
 
-MISS_SECONDS = {True: 1e-8, False: 1e-7}
-"""The most that XLA:CPU is taken to need for such an element: of an array that a core's cache holds, and of another."""
+NEAR_SECONDS, FAR_SECONDS = 1e-8, 1e-7
+"""The most that XLA:CPU is assumed to need for such an element, so that no kernel is left to it on a guess: of an array
+that a core's cache holds, and of another.
+"""
 
 LEAST_SECONDS = 5e-6
 """What a kernel has to be slower by."""
@@ -123,7 +125,7 @@ def _at_data(graph: Graph, node: Node, device: Device) -> float:
     if node.op not in _AT_DATA:
         return 0.0
     is_near = node_bytes(graph[node.operands[0]]) <= device.shared_per_block_optin
-    return node.tensor.size * MISS_SECONDS[is_near]
+    return node.tensor.size * (NEAR_SECONDS if is_near else FAR_SECONDS)
 
 
 def _whole(kernel: StitchedKernel) -> int:

@@ -34,7 +34,7 @@ _NEAR_CLOCKS, _LOAD_CLOCKS, _FAR_CLOCKS = 0.2, 0.72, 5.0
 """Clocks to load a vector from the first cache, the second, and further away. Measured on 60 to 128 rows."""
 
 MOST_VECTORS = 16
-"""Of a row in a block; as in ``backend/runtime/product.h``."""
+"""The most vectors of a row in a block, as in ``backend/runtime/product.h``."""
 
 
 class StepRead(Struct, frozen=True):
