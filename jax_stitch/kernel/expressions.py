@@ -56,6 +56,8 @@ class Element(Struct, frozen=True):
     dtype: str
     vector: str = ""
     """The name under which it is read or written together with its neighbours, where a pass goes in vectors."""
+    hidden: int = 0
+    """The stride along lanes that is a variable in the text (``lane_strides.py``); 0 for none."""
 
 
 class IndexValue(Struct, frozen=True):

@@ -15,7 +15,7 @@ from jax_stitch.ir.indices.expr import Expr, const, substituted, var
 from jax_stitch.kernel import statements as st
 from jax_stitch.kernel.expressions import Counter, Test
 from jax_stitch.kernel.model import Kernel
-from jax_stitch.kernel.walk import map_bodies, map_indices, map_sweeps, nodes
+from jax_stitch.kernel.walk import map_bodies, map_nodes, map_sweeps, nodes
 from jax_stitch.util.values import replace
 
 MOST_STATEMENTS = 800
@@ -99,7 +99,7 @@ def _piece(s: st.Items, run: Range, lane: Range) -> st.Items:
         return substituted(index, moved)
 
     of_run, of_lane = replace(s.run, extent=run[1] - run[0]), replace(s.lane, extent=lane[1] - lane[0])
-    return replace(s, run=of_run, lane=of_lane, body=known(map_indices(s.body, shifted)))
+    return replace(s, run=of_run, lane=of_lane, body=known(map_nodes(s.body, Expr, shifted)))
 
 
 def known(body: Any, narrowed: Mapping[str, Expr] = MappingProxyType({})) -> st.Body:

@@ -98,8 +98,9 @@ class ValueParser:
         if self.tokens.take("["):
             at = self.index()
             vector = self.tokens.name() if self.tokens.take("as") else ""
+            hidden = self.tokens.integer() if self.tokens.take("hiding") else 0
             self.tokens.expect("]")
-            return ex.Element(name, at, self._type(self.context.types.get(name)), vector)
+            return ex.Element(name, at, self._type(self.context.types.get(name)), vector, hidden)
         return ex.Ref(name, self._type(self.context.types.get(name)))
 
     def _type(self, usual: str | None) -> str:

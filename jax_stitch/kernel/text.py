@@ -129,9 +129,10 @@ class _Writer:
                 return f"{_number(value)}:{dtype}"
             case ex.Ref(name, dtype):
                 return name + self._typed(dtype, self._context.types.get(name))
-            case ex.Element(array, at, dtype, vector):
+            case ex.Element(array, at, dtype, vector, hidden):
                 usual = self._context.types.get(array)
-                return f"{array}[{self.index(at)}{f' as {vector}' if vector else ''}]{self._typed(dtype, usual)}"
+                marks = f"{f' as {vector}' if vector else ''}{f' hiding {hidden}' if hidden else ''}"
+                return f"{array}[{self.index(at)}{marks}]{self._typed(dtype, usual)}"
             case ex.Field(of, k, dtype):
                 return f"{self.value(of)}.{k}{self._typed(dtype, self._context.field_type(of, k))}"
             case ex.Op(opcode, dtype, operands, attributes):

@@ -90,16 +90,18 @@ def map_sweeps(kernel: Kernel, rewrite: Callable[[st.Items | st.Sums], st.Body])
     return replace(kernel, parts=tuple(map(part, kernel.parts)))
 
 
-def map_indices(node: Any, rewrite: Callable[[Expr], Expr]) -> Any:
-    """Return statements, or an expression, with ``rewrite`` applied to each index in them."""
-    if isinstance(node, Expr):
+def map_nodes(node: Any, kind: type[Any], rewrite: Callable[[Any], Any]) -> Any:
+    """Return statements, or an expression, with ``rewrite`` applied to each index, statement or expression of a kind in
+    them."""
+    if isinstance(node, kind):
         return rewrite(node)
     if isinstance(node, tuple):
-        return tuple(map_indices(inner, rewrite) for inner in node)
+        return tuple(map_nodes(inner, kind, rewrite) for inner in node)
     if not isinstance(node, Struct):
         return node
     of_any_kind: Any = node
-    return replace(of_any_kind, **{name: map_indices(getattr(node, name), rewrite) for name in field_names(type(node))})
+    changed = {name: map_nodes(getattr(node, name), kind, rewrite) for name in field_names(type(node))}
+    return replace(of_any_kind, **changed)
 
 
 def variables(index: Expr) -> Iterator[str]:

@@ -38,6 +38,7 @@
 // A pointer to what another phase of the same kernel has written: no licence to read it through the cache of constants.
 #define ST_CROSSING
 #define ST_PART ST_FN void
+#define ST_SPACED(S) constexpr index spaced_##S = S;
 #define ST_APART
 // Several iterations of a loop in one: what a thread does for a row, and what is done once for all rows.
 #define ST_UNROLL_ROWS(n) ST_PRAGMA_(unroll n)
@@ -149,6 +150,10 @@ void* aligned_alloc(size_t alignment, size_t bytes) noexcept;
 
 #define ST_CROSSING __restrict__
 #define ST_PART static inline __attribute__((always_inline)) void
+// A stride that the compiler does not know.
+#define ST_SPACED(S)      \
+  index spaced_##S = S;   \
+  asm("" : "+r"(spaced_##S));
 #define ST_UNROLL_ROWS(n)  // an iteration is a loop over rows
 #define ST_UNROLL_ALONE(n) ST_PRAGMA_(GCC unroll n)
 #define ST_MEMBER static inline __attribute__((always_inline))

@@ -7,7 +7,9 @@ from jax_stitch.emit.cpp.lines import block, comment, indent
 from jax_stitch.emit.cpp.statements import Statements
 from jax_stitch.emit.cpp.values import Kind, Named, Values, combiner_text, ctype, literal
 from jax_stitch.kernel import statements as st
+from jax_stitch.kernel.expressions import Element
 from jax_stitch.kernel.model import Comparator, Parameter, Part, RowShape, TeamShape
+from jax_stitch.kernel.walk import nodes
 
 
 def function(part: Part, name: str) -> str:
@@ -23,6 +25,7 @@ def function(part: Part, name: str) -> str:
         *map(comment, part.comments),
         f"ST_PART {name}({', '.join(parameters)}) {{",
         f"  using index = {index};",
+        *(f"  ST_SPACED({stride})" for stride in _hidden(part)),
     ]
     before = indent(writer.lines(part.before))
     if isinstance(shape, TeamShape):
@@ -41,6 +44,12 @@ def function(part: Part, name: str) -> str:
             *indent(block(f"ST_EACH_TURN({shape.sequence})", [group, *writer.lines(part.body)])),
         ]
     return "\n".join([*lines, *indent(writer.lines(part.after)), "}"])
+
+
+def _hidden(part: Part) -> list[int]:
+    """Return the strides that are variables in the part's text."""
+    elements = (n for s in part.body for n in nodes(s) if isinstance(n, Element))
+    return sorted({e.hidden for e in elements} - {0})
 
 
 def _team(shape: TeamShape, part: Part) -> str:

@@ -146,7 +146,7 @@ class Values:
 
     def address(self, cell: ex.Element) -> str:
         """Return where an element is in its array, of which each row may have a piece."""
-        named, at = self._named(cell.array), self.index(cell.at)
+        named, at = self._named(cell.array), self.index(cell.at, cell.hidden)
         if named.kind is not Kind.SHARED:
             return at
         return f"r_ * {named.size} + {at}" if self._lanes_fastest else f"({at}) * TR_ + r_"
@@ -174,8 +174,8 @@ class Values:
             bounds.append(f"({text}) % {test.step} == 0")
         return " && ".join(bounds) or "true"
 
-    def index(self, e: Expr) -> str:
-        """Return an index expression."""
+    def index(self, e: Expr, hidden: int = 0) -> str:
+        """Return an index expression; the factor ``hidden`` of its variables is a variable."""
         text = ""
         for atom, c in e.terms:
             if isinstance(atom, Var):
@@ -184,7 +184,8 @@ class Values:
                 piece = f"({self.index(atom.of)})"
             else:
                 piece = f"(({self.index(atom.of)}) {'/' if isinstance(atom, Div) else '%'} {atom.by})"
-            piece = piece if abs(c) == 1 else f"{piece} * {abs(c)}"
+            factor = f"spaced_{hidden}" if isinstance(atom, Var) and abs(c) == hidden else f"{abs(c)}"
+            piece = piece if abs(c) == 1 else f"{piece} * {factor}"
             text += (f" {'-' if c < 0 else '+'} " if text else ("-" if c < 0 else "")) + piece
         if e.offset or not text:
             text += f" {'-' if e.offset < 0 else '+'} {abs(e.offset)}" if text else str(e.offset)
