@@ -77,6 +77,14 @@ def only_new_objects() -> None:
 
 
 @pytest.fixture
+def zen3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this machine's CPU for one with vectors of 8 floats and a level 2 of half a megabyte."""
+    from jax_stitch.devices.cpu import CPU_VARIABLE
+
+    monkeypatch.setenv(CPU_VARIABLE, "zen3")
+
+
+@pytest.fixture
 def zen4(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take this machine's CPU for one with vectors of 16 floats and a level 2 of a megabyte."""
     from jax_stitch.devices.cpu import CPU_VARIABLE

@@ -209,6 +209,7 @@ def test_a_call_costs_what_a_call_of_jit_costs() -> None:
     assert calls == []
 
 
+@pytest.mark.usefixtures("zen3")
 def test_nothing_to_stitch_is_what_jit_compiles() -> None:
     """A product alone, and a loop whose body is XLA's: the same instructions, so the same time."""
 

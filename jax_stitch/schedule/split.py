@@ -11,7 +11,7 @@ from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.patterns.traffic import NEIGHBOURS
 from jax_stitch.devices import Device
 from jax_stitch.ir.indices import Expr, linearize
-from jax_stitch.ir.indices.expr import Mod, Var, Within
+from jax_stitch.ir.indices.expr import Div, Mod, Var, Within
 from jax_stitch.ir.indices.variables import PLACE, ROW
 from jax_stitch.schedule.model import Order, Split
 
@@ -357,15 +357,16 @@ def loop_split(device: Device, rows: int, threads: int | None = None, apart: boo
 
 
 def run_length(accesses: Iterable[tuple[Index, tuple[int, ...]]], name: str, size: int, step: int = 1) -> int:
-    """Return the shortest run of values of variable ``name`` that are neighbours in memory in every buffer, if it
-    fills vectors.
+    """Return the shortest run of values of variable ``name`` that are neighbours in memory in every buffer, or read
+    one element there, if it fills vectors.
 
     Neighbours are ``step`` elements apart. ``size`` is how many values the variable has: what is returned where all are
     one run, or runs are too short.
     """
     length = size
     for index, dims in accesses:
-        length = min([length, *moduli(linearize(index, dims), name, step)])
+        address = linearize(index, dims)
+        length = min([length, *moduli(address, name, step), *(n for n in _spans(address, name) if n >= LEAST_RUN)])
     fills = length * step >= LEAST_RUN or length * step == VECTOR
     return length if fills and size % length == 0 else size
 
@@ -377,6 +378,15 @@ def moduli(address: Expr, name: str, step: int = 1) -> Iterator[int]:
             yield from moduli(atom.of, name)
         elif c == step and isinstance(atom, Mod) and is_unit_stride(atom.of, name):
             yield atom.by
+
+
+def _spans(address: Expr, name: str) -> Iterator[int]:
+    """Yield for how many values of the variable a term of the address is the same, where it is for several."""
+    for atom, _ in address.terms:
+        if isinstance(atom, Div) and is_unit_stride(atom.of, name):
+            yield atom.by
+        elif not isinstance(atom, Var):
+            yield from _spans(atom.of, name)
 
 
 def is_unit_stride(address: Expr, name: str) -> bool:

@@ -18,8 +18,6 @@ from jax_stitch.loops.cost.team_cost import nest_seconds, team_seconds
 from jax_stitch.loops.teams.team import team_loop
 from jax_stitch.pipeline import stitch_capture
 
-CPU = devices.get("cpu")
-
 
 def poles(unroll: int) -> Callable[..., Any]:
     """Poles on carts, some steps written as one."""
@@ -49,10 +47,12 @@ def estimates(monkeypatch: pytest.MonkeyPatch, unroll: int) -> tuple[float, floa
 
     monkeypatch.setattr(loop_patterns, "_is_faster_in_teams", asked)
     types = [jax.ShapeDtypeStruct(dims, np.float32) for dims in ((512,), (512,), (64, 512))]
-    stitch_capture(capture(poles(unroll), types, CPU), CPU)
+    cpu = devices.get("cpu")
+    stitch_capture(capture(poles(unroll), types, cpu), cpu)
     return found[0]
 
 
+@pytest.mark.usefixtures("zen3")
 def test_steps_written_as_one_are_counted_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a phase makes for itself alone was counted as nothing: a team seemed four times as fast as it was."""
     threads, teams = estimates(monkeypatch, 1)

@@ -86,6 +86,7 @@ def test_a_slowed_pattern_is_not_stitched_and_says_so(monkeypatch: pytest.Monkey
     same(function(X), jax.jit(fresh())(X))
 
 
+@pytest.mark.usefixtures("zen3")
 def test_one_kernel_may_go_and_another_stay(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     args = X[:256], X.T @ X
     times = iter((0.5, 1.5))
