@@ -23,6 +23,7 @@ from jax_stitch.kernel.choices_outside import choices_outside
 from jax_stitch.kernel.fragment_products import fragment_products
 from jax_stitch.kernel.functions_apart import functions_apart
 from jax_stitch.kernel.index_sets import split_index_sets
+from jax_stitch.kernel.invariants import invariants_outside
 from jax_stitch.kernel.lane_strides import hide_strides
 from jax_stitch.kernel.outlined import outlined
 from jax_stitch.kernel.product_blocks import product_blocks
@@ -122,6 +123,7 @@ KERNEL: Pipeline[model.Kernel, ScheduledKernel] = Pipeline(
     Pass("skew-rows", lambda made, _: skewed_rows(made)),
     Pass("block-products", lambda made, _: product_blocks(made)),
     Pass("turn-loads", lambda made, _: square_loads(made)),
+    Pass("hoist-invariants", lambda made, _: invariants_outside(made), _rows_are_loops),
     Pass("distribute-functions", lambda made, _: functions_apart(made), _rows_are_loops),
     Pass("hide-strides", lambda made, _: hide_strides(made), _rows_are_loops),
     verify=verify_kernel,
