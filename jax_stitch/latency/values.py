@@ -44,7 +44,7 @@ from jax_stitch.latency.classes import (
     instructions,
 )
 from jax_stitch.schedule.runs import SECTOR
-from jax_stitch.schedule.split import is_unit_stride
+from jax_stitch.schedule.strides import is_unit_stride
 from jax_stitch.util.values import replace
 
 _ROWS, _PLACES = frozenset({ROW, BATCH}), frozenset({PLACE, RUN})

@@ -14,7 +14,7 @@ from jax_stitch.ir.indices.variables import PLACE
 from jax_stitch.schedule.beside import is_simple
 from jax_stitch.schedule.model import InnerReducePass, Order, RowPass, Split
 from jax_stitch.schedule.row_passes import PatternView
-from jax_stitch.schedule.split import is_unit_stride
+from jax_stitch.schedule.strides import is_unit_stride
 from jax_stitch.schedule.walks import walk_pass
 from jax_stitch.util.values import replace
 

@@ -18,7 +18,7 @@ from jax_stitch.ir.indices.expr import Mod, Var
 from jax_stitch.ir.indices.variables import PLACE, ROW
 from jax_stitch.schedule.model import InnerReducePass, LoopPass, RowPass, SortPass
 from jax_stitch.schedule.row_passes import PatternView
-from jax_stitch.schedule.split import LEAST_RUN, is_unit_stride, moduli, run_length
+from jax_stitch.schedule.strides import LEAST_RUN, is_unit_stride, moduli, run_length
 from jax_stitch.schedule.walks import places_of, transfers, walk_pass
 from jax_stitch.util.values import replace
 

@@ -43,9 +43,10 @@ from jax_stitch.schedule.residency import STATIC_BYTES, moved, residency
 from jax_stitch.schedule.row_passes import PatternView, row_passes_of
 from jax_stitch.schedule.runs import interleaved_periods, interleaving, place_periods, with_breaks
 from jax_stitch.schedule.shares import shared_out
-from jax_stitch.schedule.split import CUDA_BLOCK, Work, block_shapes, choose, loop_split, prefer, run_length
+from jax_stitch.schedule.split import CUDA_BLOCK, Work, block_shapes, choose, loop_split, prefer
 from jax_stitch.schedule.storage import MAX_CACHED_PER_THREAD, MAX_CACHED_REGISTERS, lay_out, with_batches, with_reuse
 from jax_stitch.schedule.streams import separate
+from jax_stitch.schedule.strides import run_length
 from jax_stitch.schedule.team import team_schedule
 from jax_stitch.schedule.template import Template, part_name, pick, template_of, wanted
 from jax_stitch.schedule.vectors import row_vector_of, vectors_of

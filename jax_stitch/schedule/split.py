@@ -10,10 +10,10 @@ from msgspec import Struct
 from jax_stitch.analysis.maps import Index
 from jax_stitch.analysis.patterns.traffic import NEIGHBOURS
 from jax_stitch.devices import Device
-from jax_stitch.ir.indices import Expr, linearize
-from jax_stitch.ir.indices.expr import Div, Mod, Var, Within
+from jax_stitch.ir.indices import linearize
 from jax_stitch.ir.indices.variables import PLACE, ROW
 from jax_stitch.schedule.model import Order, Split
+from jax_stitch.schedule.strides import is_unit_stride
 
 CUDA_BLOCK = 256
 """Threads of a block where nothing asks for more: eight such blocks fill a multiprocessor."""
@@ -32,9 +32,6 @@ over 100,352 places take 0.87 of the time with a half of them on each of two cor
 
 MUCH = 1 << 20
 """Elements from which blocks have so few rows: of fewer, one core has them all in its cache."""
-
-LEAST_RUN, VECTOR = 16, 8
-"""Neighbours in memory that mostly fill vectors, and those of one vector of floats (AVX2), which fill it wholly."""
 
 TASK = 16384
 """Elements that a thread of a CPU has in one go, where there are enough: fewer do not pay for its start."""
@@ -354,50 +351,3 @@ def loop_split(device: Device, rows: int, threads: int | None = None, apart: boo
     else:
         rows_per_block = _power_of_two_at_least(ceil(rows / device.multiprocessors), 32, CUDA_BLOCK)
     return Split(rows, rows, rows_per_block, 1, Order.ROWS, 1, ceil(rows / rows_per_block))
-
-
-def run_length(accesses: Iterable[tuple[Index, tuple[int, ...]]], name: str, size: int, step: int = 1) -> int:
-    """Return the shortest run of values of variable ``name`` that are neighbours in memory in every buffer, or read
-    one element there, if it fills vectors.
-
-    Neighbours are ``step`` elements apart. ``size`` is how many values the variable has: what is returned where all are
-    one run, or runs are too short.
-    """
-    length = size
-    for index, dims in accesses:
-        address = linearize(index, dims)
-        length = min([length, *moduli(address, name, step), *(n for n in _spans(address, name) if n >= LEAST_RUN)])
-    fills = length * step >= LEAST_RUN or length * step == VECTOR
-    return length if fills and size % length == 0 else size
-
-
-def moduli(address: Expr, name: str, step: int = 1) -> Iterator[int]:
-    """Yield after how many values of the variable the address no longer goes on by ``step``."""
-    for atom, c in address.terms:
-        if c == step and isinstance(atom, Within):
-            yield from moduli(atom.of, name)
-        elif c == step and isinstance(atom, Mod) and is_unit_stride(atom.of, name):
-            yield atom.by
-
-
-def _spans(address: Expr, name: str) -> Iterator[int]:
-    """Yield for how many values of the variable a term of the address is the same, where it is for several."""
-    for atom, _ in address.terms:
-        if isinstance(atom, Div) and is_unit_stride(atom.of, name):
-            yield atom.by
-        elif not isinstance(atom, Var):
-            yield from _spans(atom.of, name)
-
-
-def is_unit_stride(address: Expr, name: str) -> bool:
-    """Return whether the next value of variable ``name`` mostly reads the next address."""
-    for atom, c in address.terms:
-        if c != 1:
-            continue
-        if isinstance(atom, Var) and atom.name == name:
-            return True
-        if isinstance(atom, Mod) and atom.by >= 8 and is_unit_stride(atom.of, name):
-            return True
-        if isinstance(atom, Within) and is_unit_stride(atom.of, name):
-            return True
-    return False

@@ -11,7 +11,7 @@ import pytest
 
 from jax_stitch import stitch_jit
 from jax_stitch.ir.indices import linearize, var
-from jax_stitch.schedule.split import run_length
+from jax_stitch.schedule.strides import run_length
 
 ROW = var("row", 1200)
 
