@@ -27,6 +27,7 @@ from bench import (
     sectors,
     suites,
     threads,
+    units,
     verify,
 )
 from bench.files import write_json
@@ -74,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         inside.add,
         predicted.add,
         attention.add,
+        units.add,
         _add_planners,
         _add_evaluators,
         _add_autotune,
