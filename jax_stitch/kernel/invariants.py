@@ -36,17 +36,27 @@ def invariants_outside(kernel: Kernel) -> Kernel:
 
 def _part(part: Part) -> Part:
     shape = part.shape
+    over = {p.name for p in part.parameters if p.in_place}
     if isinstance(shape, TeamShape):
         is_alone = shape.threads == shape.pieces == 1
-        return map_sweeps_of(part, lambda s: (_sweep(s) if isinstance(s, st.Items) else s,)) if is_alone else part
+        return map_sweeps_of(part, lambda s: (s if _touches(s, over) else _sweep(s),)) if is_alone else part
     if shape.lanes_fastest or shape.rows_per_block < LEAST_LANES:
         return part
     own = {n.name for s in (*part.before, *part.body) for n in nodes(s) if isinstance(n, st.Allocate)}
-    return replace(part, body=_body(part.body, own))
+    return replace(part, body=_body(part.body, own, over))
 
 
-def _sweep(s: st.Items) -> st.Statement:
+def _touches(s: st.Statement, over: Collection[str]) -> bool:
+    """Return whether a loop has elements of arrays that lie ``over`` each other: one is read before the other is
+    written in its place, of which the verifier knows inside one loop alone.
+    """
+    return any(isinstance(n, Element) and n.array in over for n in nodes(s))
+
+
+def _sweep(s: st.Items | st.Sums) -> st.Statement:
     """Return a sweep, or a loop over its runs."""
+    if not isinstance(s, st.Items):
+        return s
     if s.divided or s.in_squares or s.outlined or s.lane.how is not How.LANE or s.lane.extent < LEAST_LANES:
         return s
     lines = _split(s.body, {s.lane.variable}, set())
@@ -58,14 +68,16 @@ def _sweep(s: st.Items) -> st.Statement:
     return st.For.times(OUTER, s.run.extent, body)
 
 
-def _body(body: st.Body, of_rows: Collection[str]) -> st.Body:
-    return tuple(_rows(s, of_rows) for s in body)
+def _body(body: st.Body, of_rows: Collection[str], over: Collection[str]) -> st.Body:
+    return tuple(_rows(s, of_rows, over) for s in body)
 
 
-def _rows(s: st.Statement, of_rows: Collection[str]) -> st.Statement:
+def _rows(s: st.Statement, of_rows: Collection[str], over: Collection[str]) -> st.Statement:
     """Return a statement; ``of_rows`` are the names of what each row has for itself."""
-    if not isinstance(s, st.Rows):
-        return map_bodies(s, lambda body: _body(body, of_rows)) if isinstance(s, st.For | st.Choice | st.Scope) else s
+    if isinstance(s, st.For | st.Choice | st.Scope):
+        return map_bodies(s, lambda body: _body(body, of_rows, over))
+    if not isinstance(s, st.Rows) or _touches(s, over):
+        return s
     lines = _split(s.body, {ROW, *of_rows}, of_rows)
     return s if lines is None else st.Scope((*lines.shared, replace(s, body=lines.own)))
 

@@ -121,6 +121,14 @@ def test_what_stays(kept: str, old: str, new: str) -> None:
     assert invariants_outside(made) == made, kept
 
 
+@pytest.mark.parametrize("made", [of_team(), of_rows()], ids=["team", "rows"])
+def test_what_is_overwritten_as_it_is_read_stays(made: Kernel) -> None:
+    """The verifier refused the kernel after the pass: layers after each other, with their residuals in place."""
+    written = text(made).replace("size=64 written=false", "size=64 written=false in_place=true")
+    over = parse(written.replace("size=64 written=true", "size=64 written=true in_place=true"))
+    assert invariants_outside(made) != made and invariants_outside(over) == over
+
+
 def test_what_helpers_share_stays() -> None:
     """Each of them would go through all runs."""
     made = of_team(pieces=2)
