@@ -109,7 +109,7 @@ def test_numpy_arguments_are_no_constants_of_the_timed_program() -> None:
     program = repeated(jax.jit(lambda x: x @ x), (x,), {}, 7)
     (inside,) = program.args[0]
     assert inside[0] is x
-    text = program.func.lower(*program.args).compile().as_text()
+    text = program.func.as_text()
     loop = next(line for line in text.splitlines() if " while(" in line)
     body = re.search(r"body=(\S+?)[,\s]", loop)
     assert body is not None and "dot" in text.split(f"{body[1]} (")[1].split("\n}")[0]

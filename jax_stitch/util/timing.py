@@ -164,7 +164,18 @@ def repeated(
         carry = jax.lax.fori_loop(0, steps, lambda _, carry: functools.reduce(call, range(len(sets)), carry), carry)
         return functools.reduce(call, range(rest), carry)[1]
 
-    return functools.partial(jax.jit(program), [[arrays[i] for i in varying] for arrays in sets])
+    given = [[arrays[i] for i in varying] for arrays in sets]
+    lowered = jax.jit(program).lower(given)
+    has_own_loop = lowered.as_text().count("stablehlo.while") > 1
+    compiled = lowered.compile(None if has_own_loop or not _runs_calls_at_once() else _NO_HOISTING)
+    return functools.partial(compiled, given)
+
+
+_NO_HOISTING = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
+"""An option for XLA:CPU, which makes one function of a small loop: not of the loop that measures, whose body would not
+be what stands outside of loops, and could take XLA hours to compile (a chain of 20 rotations of two words does). A loop
+that is measured is compiled as ever.
+"""
 
 
 def _runs_calls_at_once() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -148,18 +149,42 @@ def test_short_calls_are_made_inside_one_program() -> None:
 
 @pytest.mark.parametrize("function", [jax.jit, stitch_jit], ids=["jit", "stitched"])
 def test_no_call_is_taken_out_of_the_loop(function: Any) -> None:
-    """Catches a loop that times nothing: its argument is the same in every trip, and XLA would compute once before it.
-    The argument is so large that no version of XLA compiles the loop as one kernel, in which trips cannot be counted.
-    """
+    """Catches a loop that times nothing: in each trip its argument is the same, and XLA computed once before it."""
     once, x = function(lambda x: jnp.tanh(x) / jnp.tanh(x).sum()), jnp.arange(float(1 << 16))
     program: Any = repeated(once, (x,), {}, 7)
-    alone, looped = (
-        traffic(f.lower(*args).compile().as_text()) for f, args in ((once, (x,)), (program.func, program.args))
-    )
+    alone, looped = (traffic(f.as_text()) for f in (once.lower(x).compile(), program.func))
     inside = [kernel for kernel in looped.kernels if kernel.launches == 7]
     assert sum(kernel.bytes for kernel in inside) >= 7 * alone.bytes
     assert len(looped.kernels) - len(inside) <= 3  # what fills the first results, and the counter
     np.testing.assert_allclose(program(), np.tanh(x) / np.tanh(x).sum(), rtol=1e-5)
+
+
+def _compiled_as_one(text: str) -> int:
+    """Return the loops that XLA:CPU compiles as one function each."""
+    return len(re.findall(r'\w+\(.*xla_cpu_small_call="true"', text))
+
+
+def test_what_is_measured_is_no_part_of_one_function() -> None:
+    """Catches a small kernel that XLA inlines in the loop that measures: there it is not what it is elsewhere, and XLA
+    takes for ever to compile some, such as the rotations of a random key. A loop of its own stays as it is.
+    """
+
+    def rotated(x: jax.Array, y: jax.Array) -> jax.Array:
+        for k in range(20):
+            x = x + y
+            y = x ^ ((y << (k + 1)) | (y >> (31 - k)))
+        return y
+
+    def repeatedly(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 5, lambda k, z: (z ^ y) + k.astype(z.dtype), x)
+
+    words = (jnp.ones(1, jnp.uint32), jnp.ones(1, jnp.uint32))
+    program: Any = repeated(rotated, words, {}, 7)
+    assert "while(" in program.func.as_text() and not _compiled_as_one(program.func.as_text())
+    np.testing.assert_array_equal(program(), rotated(*words))
+    alone = jax.jit(repeatedly).lower(*words).compile().as_text()
+    looped: Any = repeated(repeatedly, words, {}, 7)
+    assert _compiled_as_one(looped.func.as_text()) >= _compiled_as_one(alone)
 
 
 def test_programs_take_static_and_keyword_arguments() -> None:
