@@ -78,10 +78,12 @@ def described() -> Mapping[str, Device]:
 
 def _described(name: str, row: Mapping[str, Any]) -> Device:
     caches = Caches(row["level1"], row["level2"], row["last"])
-    device = _device(row["description"], row["cores"], row["lanes"], row["vector_registers"], caches)
+    lanes = row["lanes"]
+    device = _device(row["description"], row["cores"], lanes, row["vector_registers"], caches)
     return replace(
         device,
         name=name,
+        fp32_lanes=row.get("unit_lanes", lanes),
         memory_bytes=row["memory"],
         memory_bandwidth=row["bandwidth"],
         clock_ghz=row["clock_ghz"],
@@ -96,7 +98,8 @@ def _found() -> Device:
     lanes = next((lanes for name, lanes in _LANES.items() if name in flags), 4)
     vector_registers = 32 if lanes == 16 or "asimd" in flags else 16
     device = _device(_model(cpuinfo), usable_cores(), lanes, vector_registers, cache_sizes())
-    return replace(device, memory_bytes=usable_memory(), clock_ghz=_clock_ghz(cpuinfo))
+    units = unit_lanes(cpuinfo, lanes)
+    return replace(device, fp32_lanes=units, memory_bytes=usable_memory(), clock_ghz=_clock_ghz(cpuinfo))
 
 
 def _device(description: str, cores: int, lanes: int, vector_registers: int, caches: Caches) -> Device:
@@ -162,6 +165,18 @@ def instruction_sets(cpuinfo: str, machine: str) -> frozenset[str]:
     if flags := _values(cpuinfo, "flags", "Features"):
         return frozenset(flags[0].split())
     return frozenset({"asimd"} if machine in ("arm64", "aarch64") else {"sse2"})
+
+
+_ZEN4_FAMILY = "25"
+"""AMD's family of Zen 3, which has no vectors of 512 bits, and of Zen 4, which has."""
+
+
+def unit_lanes(cpuinfo: str, lanes: int) -> int:
+    """Return the f32 lanes of a vector unit: half of those of a vector on a Zen 4, whose units take a vector of 512
+    bits in two halves (AMD, Software Optimization Guide for the Zen 4 Microarchitecture, 2.11).
+    """
+    family = [*_values(cpuinfo, "vendor_id")[:1], *_values(cpuinfo, "cpu family")[:1]]
+    return lanes // 2 if lanes == _LANES["avx512f"] and family == ["AuthenticAMD", _ZEN4_FAMILY] else lanes
 
 
 def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Caches:

@@ -42,7 +42,7 @@ class Device:
     """Bytes per second, reads and writes together: the data sheet's on a GPU, measured on a CPU."""
     clock_ghz: float
     fp32_lanes: int
-    """f32 operations that one multiprocessor starts per clock."""
+    """f32 operations that one multiprocessor starts per clock; of a CPU's core, those of one of its vector units."""
     kernel_parameter_bytes: int
     """The most bytes of parameters that one kernel takes."""
     blocks_may_wait: bool = True
@@ -62,6 +62,11 @@ class Device:
     def compiles_here(self) -> bool:
         """Return whether JAX compiles for it in this process: it is attached, or a CPU."""
         return self.attached or self.target.is_host
+
+    @property
+    def clocks_per_vector(self) -> int:
+        """Return the clocks for which a CPU's vector unit is busy with a vector: 2 where it has half as many lanes."""
+        return max(1, self.warp_size // self.fp32_lanes) if self.target.lanes_are_vectors else 1
 
     @property
     def cluster_blocks(self) -> int:

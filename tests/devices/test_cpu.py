@@ -15,7 +15,16 @@ import pytest
 
 from jax_stitch import devices
 from jax_stitch.devices import bandwidth
-from jax_stitch.devices.cpu import CPU_VARIABLE, cache_sizes, free_memory, instruction_sets, usable_cores, usable_memory
+from jax_stitch.devices.cpu import (
+    CPU_VARIABLE,
+    cache_sizes,
+    described,
+    free_memory,
+    instruction_sets,
+    unit_lanes,
+    usable_cores,
+    usable_memory,
+)
 from jax_stitch.util.child import ChildDied, ChildFailed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +108,30 @@ def test_instruction_sets() -> None:
     assert "avx2" in instruction_sets("processor : 0\nflags\t\t: fpu sse2 avx2\n", "x86_64")
     assert "asimd" in instruction_sets("Features\t: fp asimd\n", "aarch64")
     assert instruction_sets("", "arm64") == {"asimd"}
+
+
+def _cpuinfo(vendor: str, family: int) -> str:
+    return f"vendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: avx2 avx512f\n\nvendor_id\t: {vendor}\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "lanes", "units"),
+    [
+        (_cpuinfo("AuthenticAMD", 25), 16, 8),  # Zen 4
+        (_cpuinfo("AuthenticAMD", 25), 8, 8),  # Zen 3, of the same family
+        (_cpuinfo("AuthenticAMD", 26), 16, 16),  # Zen 5
+        (_cpuinfo("GenuineIntel", 6), 16, 16),
+        ("Features\t: fp asimd\n", 4, 4),
+        ("", 4, 4),
+    ],
+)
+def test_a_zen_4_takes_a_vector_in_two_halves(cpuinfo: str, lanes: int, units: int) -> None:
+    assert unit_lanes(cpuinfo, lanes) == units
+
+
+def test_clocks_of_a_vector() -> None:
+    clocks = {name: device.clocks_per_vector for name, device in described().items()}
+    assert clocks == {"zen3": 1, "zen4": 2, "sapphire-rapids": 1, "haswell": 1, "neoverse-n1": 1}
 
 
 def test_bandwidth_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def is_in_batch(graph: Graph, node: Node, device: Device) -> bool:
     if factorization_growth(graph, node) is None:
         return False
     first = graph[node.operands[0]].tensor
-    return not device.target.lanes_are_vectors or prod(first.dims[:-2]) >= device.fp32_lanes
+    return not device.target.lanes_are_vectors or prod(first.dims[:-2]) >= device.warp_size
 
 
 def expandable(graph: Graph, device: Device) -> dict[int, str]:

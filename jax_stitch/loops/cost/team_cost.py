@@ -83,16 +83,21 @@ def straight_team_seconds(loop: TeamLoop, device: Device) -> float:
 ROWS_OF_A_CORE = 256
 """Rows of loops in threads for which another core is used."""
 
-ROWS_OF_A_THREAD = 4096
-"""About the rows that a thread of a CPU runs: values that are uniform over the rows are computed once for them."""
+ROWS_OF_A_BLOCK = 4096
+"""About the most rows of a block of a CPU, which computes once what is uniform over its rows. Fewer rows are spread
+over as many blocks as there are cores, see ``schedule.split.loop_split``.
+"""
 
 
 def nest_seconds(nest: Nest, device: Device) -> float:
-    """Return the seconds of all iterations of loops in threads of a CPU, in vectors of rows or of one row alone."""
+    """Return the seconds of all iterations of loops in threads of a CPU, in vectors of rows or of one row alone: the
+    work of all cores.
+    """
     steps = nest.steps / len(nest.loops)
     each = SCALAR_CLOCKS if nest.rows == 1 else VECTOR_CLOCKS
-    vectors = ceil(nest.rows / device.warp_size) * _clocks(each, nest.varying)
-    shared = ceil(nest.rows / ROWS_OF_A_THREAD) * _clocks(SCALAR_CLOCKS, nest.uniform)
+    vectors = device.clocks_per_vector * ceil(nest.rows / device.warp_size) * _clocks(each, nest.varying)
+    rows = min(ROWS_OF_A_BLOCK, ceil(nest.rows / device.multiprocessors))
+    shared = ceil(nest.rows / rows) * _clocks(SCALAR_CLOCKS, nest.uniform)
     carried = ((c.parameter, c.next) for loop in nest.loops for c in loop.carried)
     waiting = chain(nest.graph, carried, own_clocks) if nest.rows == 1 else 0.0
     return steps * max(vectors + shared, waiting) / (device.clock_ghz * 1e9)

@@ -86,12 +86,13 @@ def block_clocks(sweep: Sweep, accesses: Sequence[StepRead], device: Device) -> 
     sharing, clocks = sweep.sharing, 0.0
     wide = [a if a.strides[sharing.lane] == 1 else b for a, b in _pairs(accesses)]
     load = _load_clocks(sum(a.bytes for a in wide), device)
+    each = device.clocks_per_vector
     chunks, rest = divmod(sweep.lanes, sharing.chunk)
     blocks = [*_blocks_of(sharing.chunk, sharing.tile, device) * chunks, *_blocks_of(rest, sharing.tile, device)]
     for a in wide:
         loads = sharing.tile if sharing.tile > 1 and a.strides[sharing.tiled] != 0 else 1
         one = _MULTIPLY_CLOCKS * sharing.tile + load * loads
-        clocks += sum(max(_WAIT_CLOCKS, vectors * one) for vectors in blocks)
+        clocks += sum(max(_WAIT_CLOCKS, each * vectors * one) for vectors in blocks)
     return clocks
 
 

@@ -270,7 +270,7 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
     if not sweep.reduces:
         return elementwise + (apart_clocks(loop, sweep)[-1] if device.target.lanes_are_vectors and sweep.sizes else 0.0)
     steps = max(step_count(loop.body, r) for r in sweep.reduces)
-    terms = _term_clocks(loop, sweep, batches) if device.target.lanes_are_vectors else 0.0
+    terms = _term_clocks(loop, sweep, batches, device) if device.target.lanes_are_vectors else 0.0
     reducing = _taken(loop, sweep, threads, device)(sweep)
     products = prod(sweep.sizes) * steps * len(sweep.reduces)
     if device.target.lanes_are_vectors and products <= UNROLLED:
@@ -279,11 +279,12 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
 
 
 def _vectors(sweep: Sweep, places: int, device: Device) -> float:
-    """Return the vectors that a CPU goes through ``places`` in: a run of them at a time, with half vectors and single
-    elements at its end.
+    """Return the turns of a CPU's vector units that go through ``places``: a run of them at a time, with half vectors
+    and single elements at its end.
     """
     lanes, half = sweep.sizes[sweep.sharing.lane] if sweep.sizes else 1, device.warp_size // 2
     whole, rest = divmod(lanes, device.warp_size)
+    whole *= device.clocks_per_vector
     return max(1.0, ceil(places / lanes) * (whole + rest // half + LEFT_OVER * (rest % half)))
 
 
@@ -293,12 +294,12 @@ def _inner_clocks(loop: TeamLoop, device: Device) -> float:
     sweeps = [s for group in shared_out(loop, device, 1)[1] for s in group]
     copied = sum(ceil(prod(inner_sizes(c.binding)) / device.warp_size) for c in loop.carried)
     one = STEP_CLOCKS + sum(clocks(loop, s, 1, device) for s in sweeps)
-    return 2 * VECTOR_CLOCKS[0] * copied + loop.likely_trips * one
+    return 2 * VECTOR_CLOCKS[0] * device.clocks_per_vector * copied + loop.likely_trips * one
 
 
-def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: float) -> float:
-    """Return the clocks of a CPU to compute the terms of sums from cached and loaded values, with ``batches`` vectors
-    of places or vectors of steps.
+def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: float, device: Device) -> float:
+    """Return the clocks of a CPU to compute the terms of sums from cached and loaded values, with ``batches`` turns of
+    its vector units for the places, or vectors of steps.
     """
     body, split = loop.body, sweep.sharing.split
     longest: dict[Element, float] = {}
@@ -306,7 +307,7 @@ def _term_clocks(loop: TeamLoop, sweep: Sweep, batches: float) -> float:
         starts = [e for e in reduce_terms(loop, r) if e[0] not in loop.cached]
         vectors = batches * step_count(body, r)
         if split > 1:
-            vectors = prod(sweep.sizes) * ceil(step_count(body, r) / split)
+            vectors = device.clocks_per_vector * prod(sweep.sizes) * ceil(step_count(body, r) / split)
         for element in reach(body, starts, loop.cached, loop.arrays).computed:  # what several sums need, once
             longest[element] = max(vectors, longest.get(element, 0))
     clocks_of_all = 0.0
@@ -358,14 +359,15 @@ def _time(
     sums = sharing.sums * len(sweep.reduces)
     items = prod(sweep.sizes) // sharing.sums
     each = ceil(steps / sharing.split)
+    turns = device.clocks_per_vector
     if sharing.fragments:
         return fragment_clocks(loop, sweep, accesses, threads, device)
     if sharing.chunk:
-        storing = 4.0 * sums * ceil(sweep.lanes / device.warp_size)
+        storing = 4.0 * turns * sums * ceil(sweep.lanes / device.warp_size)
         return sweep.runs * (steps * block_clocks(sweep, accesses, device) + storing)
     if device.target.lanes_are_vectors:
-        loads = sum(vector_loads(a, sweep) for a in accesses)
-        combining = 0.5 * sharing.sums * sum(combiner_weight(loop.body[r]) for r in sweep.reduces)
+        loads = sum(vector_loads(a, sweep, turns) for a in accesses)
+        combining = 0.5 * turns * sharing.sums * sum(combiner_weight(loop.body[r]) for r in sweep.reduces)
         one = max(combining, 4.0 / chunk_of(sweep, widest)) + loads
         if sharing.split > 1:
             if all(is_extremum(loop.body[r]) for r in sweep.reduces):
@@ -373,7 +375,7 @@ def _time(
             weights = sum(combiner_weight(loop.body[r]) for r in sweep.reduces)
             joining = JOINING_CLOCKS * sharing.split * sharing.sums * weights
             return items * (each * one + joining) + JOINED_CLOCKS * sharing.split
-        return sweep.runs * ceil(sweep.lanes / device.warp_size) * (each * one + 4.0 * sums)
+        return sweep.runs * ceil(sweep.lanes / device.warp_size) * (each * one + 4.0 * turns * sums)
     working = ceil(items * sharing.split / loop.blocks)
     active = min(threads, ceil(working / 32) * 32)
     one = active / 32 * (sums / 4 + sum(warp_clocks(a, sweep) for a in accesses))
