@@ -18,13 +18,11 @@ def _tiles(access: StepRead, sweep: Sweep) -> int:
     return rows * (sharing.wide if sharing.wide > 1 and access.strides[sharing.lane] != 0 else 1)
 
 
-def vector_loads(access: StepRead, sweep: Sweep, turns: int) -> float:
-    """Return the clocks of a CPU for the vectors that a step of a reduction reads, each in ``turns`` clocks of a unit;
-    elements that lie apart come one by one.
-    """
+def vector_loads(access: StepRead, sweep: Sweep) -> float:
+    """Return the clocks of a CPU for the vectors that a step of a reduction reads."""
     along = access.strides[-1] if sweep.sharing.split > 1 or not sweep.sizes else access.strides[sweep.sharing.lane]
     lanes = sweep.sharing.split if sweep.sharing.split > 1 else min(FULL, sweep.lanes)
-    one = 1.25 * lanes if along is None or abs(along) > 1 else turns * (0.25 if along == 0 else 0.5)
+    one = 1.25 * lanes if along is None or abs(along) > 1 else (0.25 if along == 0 else 0.5)
     return one * _tiles(access, sweep)
 
 

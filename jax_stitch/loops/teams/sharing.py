@@ -366,16 +366,16 @@ def _time(
         storing = 4.0 * turns * sums * ceil(sweep.lanes / device.warp_size)
         return sweep.runs * (steps * block_clocks(sweep, accesses, device) + storing)
     if device.target.lanes_are_vectors:
-        loads = sum(vector_loads(a, sweep, turns) for a in accesses)
-        combining = 0.5 * turns * sharing.sums * sum(combiner_weight(loop.body[r]) for r in sweep.reduces)
+        loads = sum(vector_loads(a, sweep) for a in accesses)
+        combining = 0.5 * sharing.sums * sum(combiner_weight(loop.body[r]) for r in sweep.reduces)
         one = max(combining, 4.0 / chunk_of(sweep, widest)) + loads
         if sharing.split > 1:
             if all(is_extremum(loop.body[r]) for r in sweep.reduces):
                 one = max(combining, EXTREMUM_CLOCKS) + loads
             weights = sum(combiner_weight(loop.body[r]) for r in sweep.reduces)
             joining = JOINING_CLOCKS * sharing.split * sharing.sums * weights
-            return items * (each * one + joining) + JOINED_CLOCKS * sharing.split
-        return sweep.runs * ceil(sweep.lanes / device.warp_size) * (each * one + 4.0 * turns * sums)
+            return turns * (items * (each * one + joining) + JOINED_CLOCKS * sharing.split)
+        return turns * sweep.runs * ceil(sweep.lanes / device.warp_size) * (each * one + 4.0 * sums)
     working = ceil(items * sharing.split / loop.blocks)
     active = min(threads, ceil(working / 32) * 32)
     one = active / 32 * (sums / 4 + sum(warp_clocks(a, sweep) for a in accesses))
