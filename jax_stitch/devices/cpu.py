@@ -173,7 +173,7 @@ _ZEN4_FAMILY = "25"
 
 def unit_lanes(cpuinfo: str, lanes: int) -> int:
     """Return the f32 lanes of a vector unit: half of those of a vector on a Zen 4, whose units take a vector of 512
-    bits in two halves (AMD, Software Optimization Guide for the Zen 4 Microarchitecture, 2.11).
+    bits in two halves (AMD, Software Optimization Guide for the Zen 4 Microarchitecture).
     """
     family = [*_values(cpuinfo, "vendor_id")[:1], *_values(cpuinfo, "cpu family")[:1]]
     return lanes // 2 if lanes == _LANES["avx512f"] and family == ["AuthenticAMD", _ZEN4_FAMILY] else lanes

@@ -172,9 +172,8 @@ def repeated(
 
 
 _NO_HOISTING = {"xla_disable_hlo_passes": "small-while-loop-hoisting"}
-"""An option for XLA:CPU, which makes one function of a small loop: not of the loop that measures, whose body would not
-be what stands outside of loops, and could take XLA hours to compile (a chain of 20 rotations of two words does). A loop
-that is measured is compiled as ever.
+"""Keep XLA:CPU from making one function of the loop that measures. In it a kernel is not what it is outside of loops,
+and may take XLA over 25 minutes to compile: the rotations of a random key do. Loops that are measured stay as they are.
 """
 
 

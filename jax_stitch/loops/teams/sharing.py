@@ -257,7 +257,7 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
     if sweep.inner is not None:
         return _inner_clocks(loop.inner[sweep.inner], device)
     places = ceil(prod(sweep.sizes) / loop.blocks)
-    batches = _vectors(sweep, places, device) if device.target.lanes_are_vectors else ceil(places / threads)
+    batches = _turns(sweep, places, device) if device.target.lanes_are_vectors else ceil(places / threads)
     light, heavy = _operations(loop, sweep, device)
     if device.target.lanes_are_vectors and places > 1 and sweep.sharing.split > 1:
         elementwise = places * (SCALAR_CLOCKS[0] * light + SCALAR_CLOCKS[1] * heavy)
@@ -278,7 +278,7 @@ def _undivided_clocks(loop: TeamLoop, sweep: Sweep, threads: int, device: Device
     return elementwise + terms + reducing
 
 
-def _vectors(sweep: Sweep, places: int, device: Device) -> float:
+def _turns(sweep: Sweep, places: int, device: Device) -> float:
     """Return the turns of a CPU's vector units that go through ``places``: a run of them at a time, with half vectors
     and single elements at its end.
     """
